@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -58,7 +58,7 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
     from ray_snapshot.detectors import Collective, Deadlock, Infeasible, Termination  # loaded only when somebody asks
     from ray_snapshot.detectors.common import lasted, parties, plural, unobserved, with_workers
     from ray_snapshot.detectors.pending import why_pending
-    from ray_snapshot.detectors.queued import why_queued
+    from ray_snapshot.detectors.queued import all_taken, why_queued
     from ray_snapshot.detectors.stores import short_of_room
     from ray_snapshot.detectors.unexplained import remedies, seconds_still, unexplained
 
@@ -92,7 +92,7 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
     if first.holds is None:
         own = () if first.evidence.get("members") else first.evidence.get("advice", ())
         lines += [f"  to do: {text}" for text in dict.fromkeys([*own, *remedies(objects)])]
-    tree = [f"    {with_workers(snapshot, line)}" for line in _tree(snapshot, objects)]
+    tree = [f"    {with_workers(snapshot, line)}" for line in _tree(snapshot, objects, all_taken)]
     lines += ["  who waits for whom:", *tree] if tree else ["  nothing waits for anything"]
     if (still_s := seconds_still(snapshot)) is not None and still_s >= LONG_S:
         lines.append(f"  nothing has moved for {lasted(still_s)}")
@@ -184,8 +184,8 @@ def _is_in(verdict: Verdict, evidence: Mapping[str, Any]) -> bool:
     return bool(needs) and needs_in(evidence).issuperset(needs)
 
 
-def _tree(snapshot: Snapshot, objects: Iterable[Unexplained]) -> list[str]:
-    """Which call waits for which; `objects`: waits of which it cannot be told what ends them."""
+def _tree(snapshot: Snapshot, objects: Iterable[Unexplained], all_taken: Callable[..., Any]) -> list[str]:
+    """Which call waits for which; `objects`: waits of which it cannot be told what ends them; `all_taken`: of `queued`."""
     machines, calls = snapshot.tables["machines"], snapshot.calls
     classes = dict(zip(*(machines[name].to_pylist() for name in ("machine", "class_name")), strict=True))
     at = {(row["machine"], row["call_site"]): row["call_id"] for row in calls}
@@ -200,8 +200,13 @@ def _tree(snapshot: Snapshot, objects: Iterable[Unexplained]) -> list[str]:
     for row in calls:
         about = {"class": classes.get(row["machine"]), "primitive": primitives.get(row["call_id"] or row["machine"])}
         places[row["machine"], first_run(row["call_id"])] = machine_place({**row, **about})
-    to_begin, behind = _to_begin(snapshot, classes, waits)
-    tree = wait_tree([*waits, *behind], places, to_begin)
+    to_begin = _to_begin(snapshot, classes, waits)
+    waiting, taken = {row["call_id"] for row in waits}, all_taken(snapshot, {machine for machine, *_ in to_begin})
+    for machine, call_id, group in to_begin:
+        on = [] if call_id in waiting else taken.get((machine, group), [])
+        wait = {"machine": machine, "call_id": call_id, "on_machine": machine, "satisfied": False}
+        waits += [{**wait, "on_call_id": one["call_id"]} for one in on]
+    tree = wait_tree(waits, places, {(machine, call_id): text for (machine, call_id, _), text in to_begin.items()})
     where = {machine: text for (machine, _), text in places.items()}
     return [*tree, *(f"{where.get(machine, machine)}: what it waits for has come" for machine in over)]
 
@@ -229,23 +234,11 @@ def _as_known(snapshot: Snapshot, waits: Iterable[Mapping[str, Any]]) -> list[Ma
 
 def _to_begin(
     snapshot: Snapshot, classes: Mapping[str, str], waits: Iterable[Mapping[str, Any]]
-) -> tuple[dict[tuple[str, str | None], str], list[dict[str, Any]]]:
-    """The calls in flight that wait for their arguments, or that others wait for, with their methods; and of those that wait
-    for no arguments the waits for the calls that run in their places."""
-    from ray_snapshot.detectors.queued import all_taken
-
+) -> dict[tuple[str, str, str | None], str]:
+    """By machine, id and concurrency group: the calls in flight that wait for their arguments, or that others wait for."""
     ids = {row.get(name) for row in waits for name in ("call_id", "on_call_id")}
     messages = snapshot.tables["messages"].select(["target", "call_id", "method", "concurrency_group"])
     rows = messages.filter(pc.is_in(messages["call_id"], pa.array(ids, pa.string()), skip_nulls=True)).to_pylist()
-    places = {
-        (row["target"], row["call_id"]): f"{machine_place({**row, 'machine': row['target'], 'class': kind})}, not begun"
-        for row in rows
-        for kind in (classes.get(row["target"]),)
-    }
-    waiting, taken = {row["call_id"] for row in waits}, all_taken(snapshot, {row["target"] for row in rows})
-    return places, [
-        {**row, "machine": row["target"], "on_machine": row["target"], "on_call_id": one["call_id"], "satisfied": False}
-        for row in rows
-        for one in taken.get((row["target"], row["concurrency_group"]), ())
-        if row["call_id"] not in waiting
-    ]
+    places = [machine_place({**row, "machine": row["target"], "class": classes.get(row["target"])}) for row in rows]
+    keys = [(row["target"], row["call_id"], row["concurrency_group"]) for row in rows]
+    return {key: f"{place}, not begun" for key, place in zip(keys, places, strict=True)}

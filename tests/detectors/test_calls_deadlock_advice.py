@@ -228,7 +228,6 @@ ENDED = {"kind": "thread_ended", "machine": "Cache-0", "thread": "reader", "erro
 }
 
 
-@pytest.mark.contract
 def test_a_thread_of_the_actor_that_has_ended_or_waits_too_stands_beside_the_calls_that_it_could_have_woken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

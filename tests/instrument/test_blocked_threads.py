@@ -316,7 +316,8 @@ class Actor:
         monkeypatch.setattr(blocked_calls.capacity, "COLLECTIONS", self)
         self.beside: list[threading.Thread] = []
         monkeypatch.setattr(blocked_calls, "own_threads", lambda: self.beside)
-        monkeypatch.setattr(blocked_calls, "handled_signals", list)
+        self.handled: list[str] = []
+        monkeypatch.setattr(blocked_calls, "handled_signals", lambda: self.handled)
         self.may_be_called = False
         self.number = 0
 
@@ -425,7 +426,7 @@ def test_a_long_wait_that_anything_else_may_end_is_told_with_what_that_may_be(
     if why == "compiled code":
         actor.may_be_called = True
     if why == "a signal":
-        actor.patch.setattr(blocked_calls, "handled_signals", lambda: ["SIGTERM"])
+        actor.handled = ["SIGTERM"]
     actor.recorded(0.0)
     actor.recorded(LONG_S - 1)
     told = actor.recorded(LONG_S + 1)
@@ -437,7 +438,7 @@ def test_a_long_wait_that_anything_else_may_end_is_told_with_what_that_may_be(
 
 def test_a_wait_for_a_pipe_is_told_with_a_child_that_has_ended_badly(actor: Actor) -> None:
     actor.run(OUTSIDE[""][0], "")
-    actor.patch.setattr(actor.process.recording.meter, "ended", (EndedChild(17, "python3", "exit code 7"),))
+    actor.process.recording.meter.ended = (EndedChild(17, "python3", "exit code 7"),)
     actor.recorded(0.0)
     (wait_,) = actor.recorded(LONG_S + 1).long_waits
     assert wait_.what == "for a pipe, and child process 17 (python3) has ended with exit code 7"
