@@ -550,11 +550,12 @@ def _unknown(snapshot: Snapshot, waits: WaitGraph, stuck: _Stuck) -> str:
 
 
 def _parked(snapshot: Snapshot, waits: WaitGraph, stuck: _Stuck) -> str:
-    """Where the calls wait inside their own actors that keep all others, and how many are behind them; "" if there are none."""
+    """Where the calls wait that keep all others, and how many are behind them; "" if not all of them wait to be woken."""
     about = About(snapshot, waits, _listed(waits.names, stuck.cause))
-    places = Counter(subject_text(about.nodes[node]) for node in about.alternatives if callers_of(about, node))
-    if not places:
+    parked = [node for node in about.alternatives if callers_of(about, node)]
+    if not parked or len(parked) < len(stuck.cause):
         return ""
+    places = Counter(subject_text(about.nodes[node]) for node in parked)
     where = [
         f"{place} waits to be woken" + f" ({count:,} calls)" * (count > 1) for place, count in places.most_common()
     ]

@@ -183,4 +183,4 @@ def waker(names: Iterable[str], more: int = 0) -> str:
     callers = name_ranges((name for name in known if " " not in name), more).rpartition(", ")
     parts = [f"a call of {' or '.join(filter(None, callers[::2]))}"] * any(callers)
     parts += [name for name in known if " " in name]
-    return f"{', or '.join(parts)} to wake it" if parts else "another call to wake it, and none can begin there"
+    return f"{', or '.join(parts)} to wake it" if parts else "something to wake it, and no call can begin there"

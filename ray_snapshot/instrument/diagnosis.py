@@ -224,7 +224,7 @@ def _as_known(snapshot: Snapshot, waits: Iterable[Mapping[str, Any]]) -> list[Ma
         holders = str(primitives.get(row["call_id"], "")).partition(HELD_BY)[2].split(", ")
         every = [one for name in holders for one in running.get((row["machine"], name.rpartition(".")[2]), ())]
         holding = [one for one in every if HELD_BY not in primitives.get(one, "")]
-        if not holding:
+        if len(holding) != len(holders):  # not seen, or one of several
             found += [row] * (row["on_machine"] is not None or row["call_id"] not in held)
         elif row["call_id"] not in known:
             found += [{**row, "on_machine": row["machine"], "on_call_id": one} for one in holding]
