@@ -488,6 +488,23 @@ def test_a_lock_is_told_with_the_calls_that_are_inside_it() -> None:
     holds.is_over.set()
 
 
+def test_a_call_that_waits_for_a_lock_is_told_with_the_call_that_holds_it(actor: Actor) -> None:
+    holds = Holds()
+
+    def call() -> None:
+        actor.process.enter(None, "transfer")
+        holds.transfer()
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    _parked(thread, "wait")
+    actor.run(lambda _: holds.other.acquire(), "holds.other.acquire")
+    actor.recorded(0.0)
+    told = {one.call_id: one.what for one in actor.recorded(1.0).report.waits}
+    assert told[actor.call_id] == "threading.Lock held by Holds.transfer"
+    holds.is_over.set()
+
+
 def _parked(thread: threading.Thread, function: str) -> None:
     """It stands in C, called by this function."""
     looks = BlockedThreads()
