@@ -177,10 +177,17 @@ def name_ranges(names: Iterable[str], more: int = 0) -> str:
     return ", ".join(sorted(found)[:_MOST]) + (f" and {more:,} more" if more else "")
 
 
+A_REPLY = "a reply of "
+
+
 def waker(names: Iterable[str], more: int = 0) -> str:
-    """What could wake a call inside its own actor: "a call of a or b to wake it". `names`: of actors, or what is no actor."""
+    """What could wake a call inside its own actor: "a call of a or b to wake it". `names`: of actors, behind `A_REPLY` of those
+    whose replies could, or what is no actor."""
     known = [*names]
+    replies = name_ranges(name.removeprefix(A_REPLY) for name in known if name.startswith(A_REPLY))
     callers = name_ranges((name for name in known if " " not in name), more).rpartition(", ")
-    parts = [f"a call of {' or '.join(filter(None, callers[::2]))}"] * any(callers)
-    parts += [name for name in known if " " in name]
+    parts = [f"a call of {' or '.join(filter(None, callers[::2]))}"] * any(callers) + [A_REPLY + replies] * bool(
+        replies
+    )
+    parts += [name for name in known if " " in name and not name.startswith(A_REPLY)]
     return f"{', or '.join(parts)} to wake it" if parts else "something to wake it, and no call can begin there"

@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from ray_snapshot.names import NOT_RECORDED, name_ranges, waker
+from ray_snapshot.names import A_REPLY, NOT_RECORDED, name_ranges, waker
 
 MOST_LINES, MOST_NAMES = 12, 8
 
@@ -115,12 +115,18 @@ def happened_lines(sentences: Iterable[str]) -> list[str]:
 def wait_lines(records: Iterable[Mapping[str, Any]], count: int | None = None) -> list[str]:
     """A line for each place, with how many calls of one machine wait there; `count`: of all, where these are but some.
 
-    A record with a `count` of its own stands for so many.
+    A record with a `count` of its own stands for so many. Calls at one place that each wait for one reply are together, too.
     """
-    places: Counter[str] = Counter()
+    together: dict[tuple[str, str], Counter[str]] = {}
     for record in records:
-        places[f"    {wait_line(record)}"] += record.get("count", 1)
-    return screenful(places, count)
+        line, calls = f"    {wait_line(record)}", ", ".join(record.get("waits_for_calls", ()))
+        call = f" ({calls})" * bool(calls)
+        on = record["waits_for"][0] if len(record.get("waits_for", ())) == 1 else ""
+        head = line.removesuffix(on + call)
+        is_one = bool(on) and head.endswith(" waits for ")
+        together.setdefault((head, call) if is_one else (line, ""), Counter())[on * is_one] += record.get("count", 1)
+    places = {line + name_ranges(names) + call * any(names): names.total() for (line, call), names in together.items()}
+    return screenful(Counter(places), count)
 
 
 def screenful(places: Counter[str], count: int | None = None) -> list[str]:
@@ -341,7 +347,7 @@ class _Tree:
             self.calls.setdefault(source, set()).add(call_id)
         if is_local:
             is_reply = not (row["on_call_id"] or "/0").endswith("/0")
-            by = f"a reply of {on_machine}" if is_reply else on_machine or NOT_RECORDED
+            by = f"{A_REPLY}{on_machine}" if is_reply else on_machine or NOT_RECORDED
             targets |= {by: None} if by != machine else {}
         elif on_machine is None:
             targets[text := str(row.get("text", f"waits for {NOT_RECORDED}"))] = None

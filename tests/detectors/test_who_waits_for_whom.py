@@ -101,7 +101,7 @@ def test_what_may_wake_a_call_is_a_call_a_reply_or_something_that_was_not_record
     program(app, ask)
     assert (
         tree(app)[2]
-        == "    waits for a call of driver, or something that was not recorded, or a reply of Slow-0 to wake it"
+        == "    waits for a call of driver, or a reply of Slow-0, or something that was not recorded to wake it"
     )
 
 

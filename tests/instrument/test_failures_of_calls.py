@@ -192,6 +192,7 @@ def restarted(happened: Incidents, *running: str, waits: tuple[ResolvedWait, ...
 def test_of_an_actor_that_died_once_it_is_told_why_and_which_call_nothing_waits_for() -> None:
     happened, call = Incidents(), "driver/0/M:1/1"
     assert restarted(happened, call) is None, "it has not died"
+    assert happened.told(cut_of(), {}, {}, {}, 4.0, is_covered=True) == (), "it is not in a snapshot while it is gone"
     happened.joined("M:1", {"pid": 7}, 5.0)
     assert happened.unknown == {7}
     happened.causes[7] = "Worker exits with exit code 70"

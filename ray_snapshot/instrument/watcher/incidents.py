@@ -83,7 +83,7 @@ class Incidents:
         self.causes: dict[int, str] = {}
         """By process that has ended: why."""
         self.running: dict[str, tuple[RunningCall, ...]] = {}
-        """By actor: its calls in the latest snapshot."""
+        """By actor: its calls in the latest snapshot that it was in."""
         self.died_in: dict[str, tuple[RunningCall, ...]] = {}
         """Of an actor that was started again: its calls in the latest snapshot before that."""
 
@@ -167,7 +167,7 @@ class Incidents:
         self, lives: Mapping[str, Life], keys: Mapping[str, str], calls: CompletedCallSnapshot
     ) -> Iterator[dict[str, Any]]:
         """Actors that live, but whose process has died: why, and which of its calls neither run again nor are waited for."""
-        machines = {keys.get(key) for key, life in lives.items() if not life.is_dead} & self.died_in.keys()
+        machines = {keys.get(key, "") for key, life in lives.items() if not life.is_dead} & self.died_in.keys()
         known = {*calls.open_calls(), *(call for one in calls.waits for call in one.wait.calls)} if machines else ()
         for machine in machines:
             lost = [one for one in self.died_in[machine] if one.caller and one.call_id.partition("#")[0] not in known]
@@ -246,7 +246,7 @@ class Incidents:
             ({"kind": "child_ended", "machine": name, "at": at, **child._asdict()} for name, at, child in ended),
             ({"kind": "thread_ended", "machine": name, **one._asdict()} for name, one in self.ended_threads),
         ]
-        self.running = {name: one.calls for name, one in calls.machines.items() if is_actor(name)}
+        self.running |= {name: one.calls for name, one in calls.machines.items() if is_actor(name)}
         newest = [sorted(those, key=_age)[: LIMITS.happened_items] for those in kinds]
         return tuple(sorted(itertools.chain(*newest), key=_age))
 
