@@ -17,7 +17,7 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from types import FrameType
@@ -186,37 +186,35 @@ def _inside(c10d: Any, inner: FrameType) -> _Inside | None:
 
 def _behind(c10d: Any, inner: FrameType, groups: Mapping[Any, Membership]) -> _Inside | None:
     """What a thread with this innermost frame waits for that was begun before; None if that is not known."""
-    method, *names = call_names(inner.f_code, inner.f_lasti) or ("", "", ())
+    names = call_names(inner.f_code, inner.f_lasti)
+    awaited = names[1:] if names is not None and names[0] == "wait" else None
     in_c = _WAIT_IN_C.fullmatch(str(inner.f_globals.get("__name__"))) is not None
-    if not groups or not (in_c or method == "wait"):
+    if not groups or not (in_c or awaited):
         return None
-    is_work = method == "wait" and issubclass(type(awaited_object(inner, *names)), c10d.Work)
-    under_way = _under_way({group.group_name: group for group in groups})
+    is_work = awaited is not None and issubclass(type(awaited_object(inner, *awaited)), c10d.Work)
+    under_way = list(_under_way(groups))
     if not under_way:
         begun = [group for group, one in groups.items() if one.number > 0]
-        return _Inside(inner, method, {}, begun[0], behind=-1, is_sure=False) if is_work and len(begun) == 1 else None
-    group, first, is_all = under_way[0]
+        return _Inside(inner, "wait", {}, begun[0], behind=-1, is_sure=False) if is_work and len(begun) == 1 else None
+    group, first, begun_count = under_way[0]
     operation = str(first["profiling_name"]).rpartition(":")[2]
     is_sure = is_work or (in_c and not getattr(sys.modules.get("torch.cuda"), "_initialized", False))
-    is_sure &= len(under_way) == 1 and is_all == groups[group].number and _COLLECTIVES.fullmatch(operation) is not None
+    is_sure &= len(under_way) == 1 and begun_count == groups[group].number
+    is_sure &= _COLLECTIVES.fullmatch(operation) is not None
     return _Inside(inner, operation, {}, group, behind=int(first["collective_seq_id"]), is_sure=is_sure, in_c=in_c)
 
 
-def _under_way(named: Mapping[str, Any]) -> list[tuple[Any, dict[str, Any], int]]:
-    """Of each group, what torch's flight recorder has as begun: the first operation that has not completed, and how many were
-    begun in all; -1 if it has not recorded them all, as `send` and `recv`.
-    """
+def _under_way(groups: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Any], int]]:
+    """Each group in which operations are under way, with the first that has not completed, by torch's flight recorder, and how
+    many were begun there; -1 if it has not recorded all, as `send` and `recv`."""
     dump = getattr(sys.modules.get(_IN_C), "_dump_fr_trace_json", None)
-    entries: dict[str, list[dict[str, Any]]] = {}
-    for one in json.loads(dump(True, False)).get("entries", ()) if dump is not None else ():
-        entries.setdefault(one["process_group"][0], []).append(one)
-    found = []
-    for name, every in entries.items():
-        first = next((one for one in every if not one["retired"] and one["state"] != "completed"), None)
-        begun, last = (int(every[at]["collective_seq_id"]) for at in (0, -1))
-        if first is not None and name in named:
-            found.append((named[name], first, last if len(every) == last - begun + 1 else -1))
-    return found
+    entries = json.loads(dump(True, False)).get("entries", ()) if dump is not None else ()
+    for group in groups if entries else ():
+        every = [one for one in entries if one["process_group"][0] == group.group_name]
+        numbers = [int(one["collective_seq_id"]) for one in every]
+        first = next((one for one in every if not (one["retired"] or one["state"] == "completed")), None)
+        if first is not None:
+            yield group, first, numbers[-1] if len(numbers) == numbers[-1] - numbers[0] + 1 else -1
 
 
 def _membership(world: Any, group: Any, until: float) -> Membership:
