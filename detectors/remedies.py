@@ -98,7 +98,8 @@ def _change(about: About, node: int, call: int) -> str:
     group = gates.group_names[gates.group[gate]]
     bound = f"max_concurrency of {actor}" if group is None else f"the bound of concurrency group {group} of {actor}"
     held = int(gates.held[gate])
-    count = held + _queue_length(about.waits, gate)
+    waits = about.waits
+    count = held + int((waits.calls.also == waits.calls.call_count + gate).sum())  # any may be first, and keep its slot
     bound += f" to {count}"
     lock = f"({count} of its calls then run at once: lock what they change, but not while they wait)"
     if who.is_call and who.machine == target.machine:
@@ -130,11 +131,6 @@ def _beside_parked(about: About, target: Node, parked: list[int], bound: str, lo
     apart += _IF_THAT_WAKES * bool(queued & waiting) + _ACROSS_LOOPS * is_on_loop
     enough = "which is enough for the calls that there are now."
     return f"Give {_TARGET} a concurrency group {apart}; or raise {bound} {lock}, {enough}"
-
-
-def _queue_length(waits: WaitGraph, gate: int) -> int:
-    """How many calls wait for a gate. Any of them may come first, and keep its slot as those before it do."""
-    return int((waits.calls.also == waits.calls.call_count + gate).sum())
 
 
 def _untaken(about: About, machine: str) -> str | None:
