@@ -170,7 +170,7 @@ def _of_parked(about: About, parked: list[int]) -> list[str]:
             holding.setdefault(told[:2], {})[told[2]] = None
     are_many = len({about.nodes[node].machine for node in parked if about.nodes[node].holder}) > 1
     order = ", or take these locks in the same order everywhere" * are_many
-    lines = [f"{held} {listed(awaited)}: {then}{order}." for (held, then), awaited in holding.items()]
+    lines = [f"{held} {listed(sorted(awaited))}: {then}{order}." for (held, then), awaited in holding.items()]
     rest = [one for node in parked if not (one := about.nodes[node]).holder]
     if len({one.machine for one in rest}) > 1 and all(one.primitive.startswith(_LOCKS) for one in rest):
         lines.append(f"Take {listed(dict.fromkeys(one.machine for one in rest))} in the same order everywhere.")
