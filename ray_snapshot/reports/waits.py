@@ -78,6 +78,7 @@ def _deadlock(
     behind, told = evidence["stuck_behind"], evidence_of(row, "cores")
     cores = [names(core) for core in told] if isinstance(told, list) else []
     lines, lines_behind = deadlock_lines(evidence)
+    callers = {*evidence["callers"]}  # a thread that has ended is told there
     count = evidence.get("member_count", 0) + evidence.get("stuck_behind_count", 0)
     advice = distinct(sentence(snapshot, text) for text in evidence["advice"][:MOST_ADVICE])
     found = Waiting(
@@ -87,7 +88,7 @@ def _deadlock(
         ),
         lines=tuple(_with_workers(snapshot, lines)),
         behind=tuple(_with_workers(snapshot, lines_behind)),
-        before=tuple(sentence(snapshot, text) for text in evidence["happened"][:MOST_ADVICE]),
+        before=tuple(sentence(snapshot, text) for text in evidence["happened"][:MOST_ADVICE] if text not in callers),
         advice=tuple(advice),
         note=_AS_LONG_AS if any(record.get("needs") for record in (*members, *behind)) else "",
         detector=str(row["detector"]) if row["holds"] else "",
