@@ -104,7 +104,8 @@ class Deadlock(NamedDetector):
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Decide by reduction of the wait-for graph."""
-        verdict, told = self._decided(snapshot), happened(snapshot)
+        verdict = self._decided(snapshot)
+        told = happened(snapshot, is_clear=verdict.holds is False)
         return verdict.model_copy(update={"evidence": {**verdict.evidence, "happened": told}}) if told else verdict
 
     def _decided(self, snapshot: Snapshot) -> Verdict:

@@ -24,9 +24,11 @@ from ray_snapshot.detectors.polls import Poll, poll_of
 from ray_snapshot.snapshot import Snapshot
 
 
-def happened(snapshot: Snapshot) -> list[str]:
-    """A sentence of each, the newest first."""
-    return [sentence(one, snapshot.started_at) for one in rows(snapshot) if not one.get("is_young")]
+def happened(snapshot: Snapshot, *, is_clear: bool = False) -> list[str]:
+    """A sentence of each, the newest first. `is_clear`: nothing hangs, so a restart by which no call was lost is no news."""
+    told = (one for one in rows(snapshot) if not one.get("is_young"))
+    shown = (one for one in told if not is_clear or one["kind"] != "restarted" or one["lost"])
+    return [sentence(one, snapshot.started_at) for one in shown]
 
 
 def polls(snapshot: Snapshot) -> list[Poll]:
