@@ -30,7 +30,7 @@ ADVICE = {
         ") for Purse.deposit of Purse-0, Purse.deposit of Purse-1: leave the `with` before that wait, or take these locks in",
     ),
     "itself": ("Tree.size (", ") calls itself, and each level takes a slot: call self.size() directly."),
-    "order": ("Take them in the same order everywhere.",),
+    "order": ("Take Lock-0, Lock-1 in the same order everywhere.",),
     "behind_get": (
         "Give Buffer.put (called at ",
         f") a concurrency group apart from Buffer.get; or raise max_concurrency of Buffer to 2 (2 {LOCK}, which is enough",
