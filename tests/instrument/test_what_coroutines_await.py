@@ -212,6 +212,36 @@ def _closure(world: World) -> Any:
     return later(expire)
 
 
+async def cancel_all() -> None:
+    await asyncio.sleep(60)
+    for task in asyncio.all_tasks():
+        task.cancel()
+
+
+TASKS: list[Any] = []
+
+
+class Keeper:
+    """Its tasks are found by names alone: of a method, of a function of the module, of a global."""
+
+    async def watch(self) -> None:
+        await asyncio.sleep(60)
+        self.expire()
+
+    def expire(self) -> None:
+        end_all()
+
+
+def end_all() -> None:
+    while TASKS:
+        TASKS.pop().cancel()
+
+
+def _by_names(world: World) -> Any:
+    TASKS[:] = [this()]
+    return begun_beside(world, Keeper().watch())
+
+
 def _just_now(world: World) -> None:
     """Its future is done, and its own step is due."""
     _again(this().cancel, world.steps - 1)
@@ -226,6 +256,8 @@ BESIDE: dict[str, Callable[[World], Any]] = {
     "one that gathers": lambda world: begun_beside(
         world, cancel_after(asyncio.gather(asyncio.ensure_future(asyncio.sleep(60))), this())
     ),
+    "one that asks for all tasks": lambda world: begun_beside(world, cancel_all()),
+    "one with the names of what has it": _by_names,
     "one that keeps its task": lambda world: begun_beside(world, asleep(world)),
     "one that wakes another": _one_that_wakes_another,
     "one with a coroutine in hand": _with_a_coroutine_in_hand,
