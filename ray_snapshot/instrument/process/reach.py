@@ -39,8 +39,12 @@ class _Kind(NamedTuple):
 class Reach:
     """The tasks and futures that have been reached; asking for one costs nothing."""
 
-    def __init__(self, calls: Iterable[tuple[Any, Any]], wanted: Iterable[Any]) -> None:
-        """`calls`: the task and the coroutine of each; `wanted`: the tasks that matter, the search ends with the last."""
+    def __init__(
+        self, calls: Iterable[tuple[Any, Any]], wanted: Iterable[Any], names: frozenset[str] = frozenset()
+    ) -> None:
+        """`calls`: the task and the coroutine of each; `wanted`: the tasks that matter, the search ends with the last, if
+        code was reached that has one of these names."""
+        self._needs = names
         self.is_all = True
         """Whether everything that can be reached was looked at, or everything that matters found."""
         self.ends_all = False
@@ -63,13 +67,28 @@ class Reach:
         """Search from these: a task or future that is woken or cancelled wakes by its callbacks those that wait for it."""
         for item in roots:
             self._meet(item)
-        while self._wanted and not self.ends_all and (item := self._next()) is not None:
+        while not self._is_enough and (item := self._next()) is not None:
             found = self._within(item)
             self._left -= 1 + len(found)
             for one in found:
                 self._meet(one)
         self._small.clear()
         self._large.clear()
+
+    @property
+    def names_one(self) -> bool:
+        """Whether code of the app's was reached that has one of the names."""
+        return not self._needs.isdisjoint(self._names)
+
+    @property
+    def _is_enough(self) -> bool:
+        return (self.ends_all or not self._wanted) and (self.names_one or not self._needs)
+
+    def joined(self, other: Reach) -> Reach:
+        """With what another search has found."""
+        self._found |= other._found
+        self.is_all, self.ends_all = self.is_all and other.is_all, self.ends_all or other.ends_all
+        return self
 
     def anew(self, roots: Iterable[Any]) -> dict[int, Any]:
         """What is within reach of these alone, by id; under the same bound."""
@@ -95,7 +114,10 @@ class Reach:
         self._seen.add(id(item))
         if kind.is_future:
             self._found[id(item)] = item
+            is_wanted = id(item) in self._wanted
             self._wanted.discard(id(item))
+            if is_wanted and self._needs:
+                return  # the names are to be others' than its own
         if (size := _size(item)) > LIMITS.large_container_items:
             heappush(self._large, (size, len(self._seen), item))
         else:
@@ -145,8 +167,14 @@ def _methods(kind: type) -> Iterator[tuple[str, FunctionType]]:
     """The app's own of a class."""
     for one in type.__getattribute__(kind, "__mro__"):
         for name, value in type.__getattribute__(one, "__dict__").items():
-            if type(value) is FunctionType and _is_the_apps(value):
+            if type(value) is FunctionType and _is_the_apps(_innermost(value)):
                 yield name, value
+
+
+def _innermost(function: FunctionType) -> FunctionType:
+    """What decorators, as Ray's tracing, have been put around."""
+    inner = function.__dict__.get("__wrapped__")
+    return _innermost(inner) if type(inner) is FunctionType else function
 
 
 def _is_the_apps(function: FunctionType) -> bool:
