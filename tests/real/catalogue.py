@@ -217,7 +217,7 @@ ALL: list[Program] = [
                 Hang(
                     "rewards",
                     "ray-project/ray#26468",
-                    (r"SingleAgentEnvRunner-\d waits", r"reward\(\), not begun, needs CPU 1"),
+                    (r"SingleAgentEnvRunner-\S+ .*waits for reward", r"reward\(\), not begun, needs CPU 1"),
                 ),
             ),
             (
