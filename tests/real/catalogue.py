@@ -223,7 +223,12 @@ ALL: list[Program] = [
             (
                 "daft",
                 "Daft in an actor, with a UDF that asks it",
-                Hang("asked", "ray-project/ray#3307", (r"Owner-0", r"Owner\.factor"), grade="cannot be told"),
+                Hang(
+                    "asked",
+                    "ray-project/ray#3307",
+                    (r"waits for Owner-0 in Owner\.sum", r"factor of Owner-0 has waited"),
+                    grade="cannot be told",
+                ),
             ),
         )
     ),
