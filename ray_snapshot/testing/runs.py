@@ -19,9 +19,10 @@ from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.schedules import Schedule, checked
 from ray_snapshot.testing.space import Space
 from ray_snapshot.testing.stage import Stage
-from ray_snapshot.testing.telling import Teller, short
+from ray_snapshot.testing.telling import Teller
 from ray_snapshot.verdicts import Verdict
 from ray_snapshot.views.space_time import diagram
+from ray_snapshot.witness.log import short
 
 
 @dataclass
