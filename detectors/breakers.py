@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ray_snapshot.detectors.common import Booleans
+from ray_snapshot.detectors.explain import machine_of
 from ray_snapshot.detectors.wait_graph import WaitGraph
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER
@@ -31,11 +32,5 @@ def breakers(
     acting = waits.first_call + waits.calls.call_count
     moving = set(waits.names.take(np.flatnonzero(moves[:acting])).to_pylist())
     by = [told.get(record["machine"]) for record in records if record["machine"] != DRIVER]
-    having = moving if None in by else {_machine(name) for names in by for name in names or ()}
+    having = moving if None in by else {machine_of(name) for names in by for name in names or ()}
     return {"may_be_broken_by": [*sorted(having & moving)[: LIMITS.breakers], *map(str, waits.unseen)]}
-
-
-def _machine(name: str) -> str:
-    """The machine of a call that has not begun; any other name as it is."""
-    parts = name.split("/")
-    return parts[2] if len(parts) == 4 else name

@@ -140,7 +140,7 @@ class About:
 
 
 def _described(snapshot: Snapshot, waits: WaitGraph, known: Integers, nodes: Integers) -> dict[int, Node]:
-    shown = map(_machine_of, waits.names.take(known).to_pylist())
+    shown = map(machine_of, waits.names.take(known).to_pylist())
     names = dict(zip(known.tolist(), shown, strict=True))
     classes = _classes(snapshot, waits, known)
     primitives = primitives_of(snapshot)
@@ -167,8 +167,8 @@ def primitives_of(snapshot: Snapshot) -> Mapping[str, str]:
     return {name: str(text) for name, text in found.items()} if isinstance(found, Mapping) else {}
 
 
-def _machine_of(name: str) -> str:
-    """The machine of a call that has ended (all that is known of it is its id); any other name as it is."""
+def machine_of(name: str) -> str:
+    """The machine of a call of which only the id is known (it has ended, or not begun); any other name as it is."""
     parts = name.split("/")
     return parts[2] if len(parts) == 4 else name
 

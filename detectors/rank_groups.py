@@ -3,7 +3,7 @@
 `collectives`: `group`, `size` and `members` of each: `rank`, `machine`, `state` ("died", "left" the group, "unseen"; "":
 there), `number` (operations begun; -1: not known), and of one in a collective `operation`, `call` (None: another thread's),
 `call_site`, `since`, `until` (None: no time-out is known), `among` (the ranks it needs; empty: all), `is_quiet` (its process
-computes nothing).
+computes nothing), `begun` (operations begun, where it waits for one of them that is not the last; else -1).
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class Member(NamedTuple):
     until: datetime | None = None
     among: tuple[int, ...] = ()
     is_quiet: bool = False
+    begun: int = -1
+    """How many operations it has begun, where it stands behind one of them; -1: it stands in the last."""
 
     @property
     def waits(self) -> bool:
@@ -54,11 +56,12 @@ class Member(NamedTuple):
         """Whether both are in one collective, or in the two halves of one."""
         if self.operation in _PAIRS:
             return other.operation == _PAIRS[self.operation] and (not other.among or self.rank in other.among)
-        return other.operation == self.operation
+        is_same = max(self.begun, other.begun) >= 0 and other.number == self.number  # torch may have two names for it
+        return other.operation == self.operation or is_same
 
     def is_met_by(self, other: Member) -> bool:
         """Whether a rank that waits here has what it needs of another, as torch counts: no proof while that one goes on."""
-        done = other.number - bool(other.operation)
+        done = max(other.number - bool(other.operation), other.begun)
         return self.is_with(other) or (self.operation not in _PAIRS and done >= self.number >= 0)
 
 
@@ -187,5 +190,7 @@ def _member(row: Any, now: datetime) -> Member | None:
             left_s, call = seconds_since(row.get("until"), now), row.get("call")
             until = None if left_s is None else now - timedelta(seconds=left_s)
             standing = (operation, seconds_since(since, now) or 0.0, call, site, until, tuple(among))
-            return Member(rank, machine, state, number, *standing, is_quiet=row.get("is_quiet") is True)
+            return Member(
+                rank, machine, state, number, *standing, row.get("is_quiet") is True, begun=int(row.get("begun", -1))
+            )
     return Member(rank, machine, state, number)

@@ -101,7 +101,8 @@ def _change(about: About, node: int, call: int) -> _Change:
     group = gates.group_names[gates.group[gate]]
     bound = f"max_concurrency of {actor}" if group is None else f"the bound of concurrency group {group} of {actor}"
     held = int(gates.held[gate])
-    count = held + _queue_length(about.waits, gate)
+    waits = about.waits
+    count = held + int((waits.calls.also == waits.calls.call_count + gate).sum())  # any may be first, and keep its slot
     lock = f"{count} of its calls then run at once: lock what they change, but not while they wait"
     if who.is_call and who.machine == target.machine:
         directly = f" for {target.call} of the same actor: call self.{target.method}() directly"
@@ -121,11 +122,6 @@ def _change(about: About, node: int, call: int) -> _Change:
     before = f"Raise {bound} to {count}{or_async}, so that {target.call}"
     others = "or give its value along with the call, so that nobody asks back; or do not wait for its reply."
     return _Change(before, CALLED_AT, f" can begin ({lock}); {others}")
-
-
-def _queue_length(waits: WaitGraph, gate: int) -> int:
-    """How many calls wait for a gate. Any of them may come first, and keep its slot as those before it do."""
-    return int((waits.calls.also == waits.calls.call_count + gate).sum())
 
 
 def _untaken(about: About, machine: str) -> str | None:

@@ -114,10 +114,6 @@ def _pairs(pairs: list[list[Any]], machine: NamedMachine, find: Find) -> dict[An
     return {_hashable(decoded(key, machine, find)): decoded(item, machine, find) for key, item in pairs}
 
 
-def _set(items: list[Any], machine: NamedMachine, find: Find) -> set[Any]:
-    return {_hashable(decoded(item, machine, find)) for item in items}
-
-
 def _object(value: dict[str, Any], machine: NamedMachine, find: Find) -> Any:
     """A dataclass, named tuple or pydantic model, its fields put back without its constructor."""
     kind = find(value["$type"])
@@ -200,7 +196,7 @@ _CONTAINERS: dict[str, Callable[[Any, NamedMachine, Find], Any]] = {
     "$tuple": lambda items, *how: tuple(decoded(item, *how) for item in items),
     "$deque": lambda items, *how: collections.deque(decoded(item, *how) for item in items),
     "$dict": _pairs,
-    "$set": _set,
+    "$set": lambda items, *how: {_hashable(decoded(item, *how)) for item in items},
 }
 
 _SCALARS: dict[str, Callable[[Any], Any]] = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,15 +53,15 @@ def picked(column: pa.ChunkedArray, rows: npt.NDArray[np.int64]) -> pa.Array:
 
 def _pieces(wide: pa.Table, places: pa.Array) -> list[tuple[int, int]]:
     """From where to where `places` are taken together."""
-    lengths = [pc.fill_null(pc.binary_length(wide[name]), 0) for name in wide.column_names if _is_wide(wide[name].type)]
+    lengths = [
+        pc.fill_null(pc.binary_length(wide[name]), 0)
+        for name in wide.column_names
+        if pa.types.is_large_string(wide[name].type)
+    ]
     size: npt.NDArray[np.int64] = sum((length.to_numpy() for length in lengths), start=np.zeros(len(wide), np.int64))
     ends = np.flatnonzero(np.diff(size[places.to_numpy()].cumsum() // PIECE)) + 1
     edges = [0, *ends.tolist(), len(places)]
     return [*pairwise(edges)]
-
-
-def _is_wide(kind: Any) -> bool:
-    return bool(pa.types.is_large_string(kind))
 
 
 def _wide(schema: pa.Schema) -> pa.Schema:

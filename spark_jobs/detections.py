@@ -85,7 +85,9 @@ def run(
     tables = Tables(spark, history, selection or Selection())
     extra = [_spec_of(reference) for reference in detectors]
     work = assignments(
-        tables.complete, read_table(spark, history, "verdicts"), in_order=any(map(_looks_back, detectors))
+        tables.complete,
+        read_table(spark, history, "verdicts"),
+        in_order=any(compares(load_detector(one)) for one in detectors),
     )
     (verdicts,) = results({"verdicts": evaluated(spark, work, history, extra, trust=trust)}, out).values()
     live = live_verdicts(tables.complete, tables.unlisted("verdicts"))
@@ -214,10 +216,6 @@ def _spec_of(reference: str) -> dict[str, Any]:
     """The data from which a task builds the detector that `--detector` names."""
     detector = load_detector(reference)
     return {"type": "callable", "name": reference} if ":" in reference else dict(detector.spec)  # type: ignore[attr-defined]
-
-
-def _looks_back(reference: str) -> bool:
-    return compares(load_detector(reference))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -35,7 +35,7 @@ def test_an_installation_moves_no_ray_that_works() -> None:
         "ray>=" + tested.RANGE.partition(" to ")[0]
     ]
     others = [item for extra in project["optional-dependencies"].values() for item in extra if item.startswith("ray")]
-    assert others == ["ray[serve,tune,data,train,default]"]
+    assert others == ["ray[serve,tune,data,train,rllib,default]"]
 
 
 def test_everything_else_is_tested_with_the_newest() -> None:

@@ -6,7 +6,7 @@ Arrow reads a column that is not there as nulls, and texts without looking wheth
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -145,10 +145,10 @@ def _json_problem(column: str, text: str) -> str | None:
     except ValueError:
         return "no strict JSON"
     shape = SHAPES.get(column)
-    if shape is None or isinstance(found, shape) or (isinstance(found, dict) and _is_cut(found)):
+    if (
+        shape is None
+        or isinstance(found, shape)
+        or (isinstance(found, dict) and any(key.startswith("$") for key in found))
+    ):
         return None
     return f"no JSON {'list' if shape is list else 'object'}"
-
-
-def _is_cut(found: dict[str, Any]) -> bool:
-    return any(key.startswith("$") for key in found)

@@ -247,13 +247,9 @@ def _show(error: BaseException) -> None:
 
 def system_name(script: str | None, module: str | None) -> str:
     """The file's name without its ending, or the last part of the module's (of a package that is run, the package's)."""
-    program = Path(script).stem if script is not None else _last_part(str(module))
+    program = Path(script).stem if script is not None else str(module).removesuffix(".__main__").rpartition(".")[2]
     stem = re.sub(r"[^a-z0-9_.-]", "-", program.lower())
     return stem if stem[:1].isalpha() or stem[:1] == "_" else f"app-{stem}"
-
-
-def _last_part(module: str) -> str:
-    return module.removesuffix(".__main__").rpartition(".")[2]
 
 
 class Reporter:

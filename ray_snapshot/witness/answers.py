@@ -146,7 +146,9 @@ def _raised_in(wait: Wait, said: Mapping[str, Any], answers: Mapping[MessageId, 
     kind, text = said.get("type"), said.get("text")
     given = [(reply, answers[reply].error) for reply in map(reply_to, wait.calls) if reply in answers]
     return tuple(
-        reply for reply, error in given if error is not None and type(error).__name__ == kind and _is_said(error, text)
+        reply
+        for reply, error in given
+        if error is not None and type(error).__name__ == kind and (text is None or str(error).startswith(text))
     )
 
 
@@ -173,10 +175,6 @@ def _refusing(wait: Wait, text: str | None, answers: Mapping[MessageId, Answer])
     """The machine that has stopped: the text begins with its name; where texts are kept secret, the first without an answer."""
     called = [call for call in wait.calls if text is None or text.startswith(f"{call[1]} ")] or [*wait.calls]
     return next((call for call in called if reply_to(call) not in answers), called[0])[1]
-
-
-def _is_said(error: BaseException, text: str | None) -> bool:
-    return text is None or str(error).startswith(text)
 
 
 def _told(answer: Answer | None) -> str:

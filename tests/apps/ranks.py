@@ -1,4 +1,7 @@
-"""Three ranks sum up with gloo. What rank 2 does before it: `raises`, `works`, or `keeps` what rank 0 waits for."""
+"""Three ranks sum up with gloo. What rank 2 does before it: `raises`, `works`, or `keeps` what rank 0 waits for.
+
+It raises, too, where the others wait for what they have begun (`begins`), or in a backward (`learns`).
+"""
 
 import socket
 import sys
@@ -28,8 +31,14 @@ class Rank:
         dist.all_reduce(numbers)
         if self.does == "keeps":
             return [dist.recv(numbers, 2) for _ in range(self.rank == 0)]
-        if self.rank == 2 and self.does == "raises":
+        net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1)) if self.does == "learns" else None
+        if self.rank == 2 and self.does in ("raises", "begins", "learns"):
             raise ValueError
+        if net is not None:
+            net(numbers).sum().backward()
+        if self.does == "begins":
+            work = dist.all_reduce(numbers, async_op=True)
+            work.wait()
         if self.rank == 2:
             until = time.time() + LONG_S
             while time.time() < until:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 import ray_snapshot as rs
 from ray_snapshot.detectors import Deadlock
+from ray_snapshot.schema import DEFAULTS, SNAPSHOT_TABLES
 
 
 @dataclass
@@ -69,3 +72,15 @@ class App:
 
 def stuck_calls(records: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(record["machine"], record["method"]) for record in records]
+
+
+def table(name: str, size: int, **columns: Any) -> pa.Table:
+    """A large table of a snapshot: these columns, and in the others their defaults."""
+    schema, defaults = SNAPSHOT_TABLES[name], DEFAULTS[name]
+    parts = [
+        pa.array(columns[item.name], item.type)
+        if item.name in columns
+        else pa.repeat(pa.scalar(defaults.get(item.name), item.type), size)
+        for item in schema
+    ]
+    return pa.table(parts, schema=schema)

@@ -7,15 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from calls_by_hand import App
+from calls_by_hand import App, table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ray_snapshot as rs
 from ray_snapshot.detectors import Deadlock
-from ray_snapshot.schema import DEFAULTS, SNAPSHOT_TABLES
 
 LATER = datetime(2026, 1, 1, 13, tzinfo=UTC)
 
@@ -139,17 +137,6 @@ def test_exactly_those_that_no_fixpoint_reaches_are_reported(app: App) -> None:
 
 
 # ---- size -----------------------------------------------------------------------------------------------------------
-
-
-def table(name: str, size: int, **columns: Any) -> pa.Table:
-    schema, defaults = SNAPSHOT_TABLES[name], DEFAULTS[name]
-    parts = [
-        pa.array(columns[item.name], item.type)
-        if item.name in columns
-        else pa.repeat(pa.scalar(defaults.get(item.name), item.type), size)
-        for item in schema
-    ]
-    return pa.table(parts, schema=schema)
 
 
 def long_chain(size: int, *, is_closed: bool) -> rs.Snapshot:

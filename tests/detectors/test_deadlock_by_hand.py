@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from calls_by_hand import table
 from clean import clean_environment
 from waiting_game import BEFORE, LATER, NOW
 
 import ray_snapshot as rs
 from ray_snapshot import Wait
 from ray_snapshot.detectors import Deadlock
-from ray_snapshot.schema import DEFAULTS, SNAPSHOT_TABLES
 
 
 def blocked(name: str, mode: str, *on: str, k: int | None = None, **more: Any) -> dict[str, Any]:
@@ -382,17 +382,6 @@ def test_the_example_of_a_snapshot_by_hand() -> None:
         messages=[{"source": "a", "target": "b", "method": "deposit", "args": [10]}],
     )
     assert Deadlock().evaluate(snapshot).holds is False
-
-
-def table(name: str, size: int, **columns: Any) -> pa.Table:
-    schema, defaults = SNAPSHOT_TABLES[name], DEFAULTS[name]
-    parts = [
-        pa.array(columns[field.name], field.type)
-        if field.name in columns
-        else pa.repeat(pa.scalar(defaults.get(field.name), field.type), size)
-        for field in schema
-    ]
-    return pa.table(parts, schema=schema)
 
 
 @pytest.mark.parametrize(("last", "stuck"), [("stopped", 19_999), ("active", 0)])

@@ -28,8 +28,10 @@ from until import until
 
 from ray_snapshot.instrument.process import blocked_calls, blocked_threads, signals
 from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads
+from ray_snapshot.instrument.process.handed import ThreadWait
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.names import LONG_S
+from ray_snapshot.protocol.calls import awaited
 from ray_snapshot.protocol.commands import Request
 from ray_snapshot.runtime.here import frames_of_threads
 
@@ -462,6 +464,10 @@ def test_the_apps_code_on_a_thread_of_rays_libraries_is_told_as_a_call_would_be(
     actor.beside = [thread]
     assert actor.recorded(0.0).long_waits == ()
     assert [one.what for one in actor.recorded(LONG_S + 1).long_waits] == told
+    waits_for = ThreadWait((), awaited(["A/0/B/1"]), 1, REAL_TIME(), "app.py:7", raises=True)
+    actor.process.handed.waits[thread.ident or 0] = waits_for
+    calls = [one.calls for one in actor.recorded(LONG_S + 2).long_waits]
+    assert calls == [("A/0/B/1",)] * len(told)
 
 
 def test_a_state_that_was_copied_while_the_thread_went_on_is_not_recorded(actor: Actor) -> None:

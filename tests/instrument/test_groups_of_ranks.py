@@ -3,6 +3,7 @@
 `c10d` stands for torch.distributed's module: its table of groups, and functions of its names that wait as its own do.
 """
 
+import json
 import math
 import sys
 import threading
@@ -88,6 +89,31 @@ class Tensor:
     pass
 
 
+class Work:
+    """Of an operation that was begun: its `wait` is in C."""
+
+    def __init__(self, lock: Any) -> None:
+        self.wait = lock.acquire
+
+
+def recorded(number: int, name: str = "all_reduce", group: str = "0", *, retired: bool = False) -> dict[str, Any]:
+    """As torch's flight recorder has an operation."""
+    about = {"process_group": [group, "about"], "profiling_name": f"gloo:{name}", "state": "scheduled"}
+    return {**about, "collective_seq_id": number, "retired": retired}
+
+
+def of_work(work: Any) -> None:
+    work.wait()
+
+
+def of_what_is_begun(begin: Callable[[], Any]) -> None:
+    begin().wait()
+
+
+IN_BACKWARD: dict[str, Any] = {"__name__": "torch.autograd.graph"}
+exec("def _engine_run_backward(lock):\n    lock.acquire()", IN_BACKWARD)
+
+
 @pytest.fixture
 def c10d(monkeypatch: pytest.MonkeyPatch) -> Any:
     module: Any = ModuleType("torch.distributed.distributed_c10d")
@@ -97,6 +123,10 @@ def c10d(monkeypatch: pytest.MonkeyPatch) -> Any:
     store = SimpleNamespace(underlying_store=SimpleNamespace(host="10.0.0.1", port=29500))
     module.world = SimpleNamespace(pg_map={group: ("gloo", store)}, pg_group_ranks={group: {0: 0, 1: 1, 5: 2}})
     vars(module)["_world"], module.GroupMember = module.world, SimpleNamespace(WORLD=group)
+    module.Work, module.recorded = Work, []
+    in_c: Any = ModuleType("torch._C._distributed_c10d")
+    vars(in_c)["_dump_fr_trace_json"] = lambda collectives, active: json.dumps({"entries": module.recorded})
+    monkeypatch.setitem(sys.modules, in_c.__name__, in_c)
     monkeypatch.setitem(sys.modules, module.__name__, module)
     return module
 
@@ -131,13 +161,92 @@ def test_a_thread_in_a_collective_is_told_with_its_group_since_when_it_stands_th
     with inside(c10d.all_reduce, Tensor()) as thread:
         first, later = told(looks, 10.0, {thread: "A.step"}), told(looks, 100.0, {thread: "A.step"})
         assert first.stand is not None
-        assert first.stand[:1] + first.stand[2:] == ("all_reduce", 10.0, 1_810.0, (), True, "A.step")
+        assert first.stand[:1] + first.stand[2:-1] == ("all_reduce", 10.0, 1_810.0, (), True, "A.step")
         assert first.stand.call_site.rpartition(":")[0] == __file__
         assert later == first
         assert later.what == "in torch.distributed.all_reduce, number 411 of group world"
+        c10d.GroupMember.WORLD.devices = ("cpu", "mps")
+        unknown = told(looks, 150.0)
+        c10d.GroupMember.WORLD.devices = ("cpu",)
+        assert unknown.stand is not None
+        assert (unknown.number, unknown.stand.since) == (-1, 10.0)
         c10d.GroupMember.WORLD.number += 1
         assert told(looks, 200.0).stand.since == 200.0, "it is another one"  # type: ignore[union-attr]
     assert told(looks, 300.0).stand is None
+
+
+@contextmanager
+def behind(c10d: Any, function: Callable[[Any], Any], *entries: dict[str, Any]) -> Iterator[tuple[Collectives, int]]:
+    """A thread waits in C for what was begun before, with these entries of the flight recorder."""
+    lock, looks = threading.Lock(), Collectives()
+    c10d.recorded[:] = entries
+    lock.acquire()
+    thread = threading.Thread(target=function, args=(lock,))
+    thread.start()
+    try:
+        yield looks, thread.ident or 0
+    finally:
+        lock.release()
+        thread.join()
+
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "work": lambda lock: of_work(Work(lock)),
+    "backward": IN_BACKWARD["_engine_run_backward"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_thread_behind_what_it_has_begun_stands_in_the_first_that_is_under_way(c10d: Any, way: str) -> None:
+    entries = recorded(409, retired=True), recorded(410), recorded(411, "broadcast")
+    with behind(c10d, WAYS[way], *entries) as (looks, thread):
+        one = until(lambda: told(looks, 10.0, {thread: "A.step"}), good=lambda one: one.stand is not None, seconds=10.0)
+        assert one.stand is not None
+        assert (one.number, one.stand.operation, one.stand.begun) == (410, "all_reduce", 411)
+        assert (one.stand.until, one.stand.call) == (1_810.0, "A.step")
+        assert [told(looks, 100.0).stand.since] == [10.0]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("why", ["two groups", "a recv", "another backend", "no collective"])
+def test_where_it_may_wait_for_another_operation_it_has_no_number(c10d: Any, why: str) -> None:
+    entries = {
+        "two groups": [recorded(411), recorded(1, group="1")],
+        "a recv": [recorded(409, retired=True), recorded(411)],
+        "another backend": [recorded(410)],
+        "no collective": [recorded(411, "sparse_all_reduce")],
+    }
+    if why == "two groups":
+        other = Group()
+        other.group_name = "1"
+        c10d.world.pg_map[other] = c10d.world.pg_map[c10d.GroupMember.WORLD]
+        c10d.world.pg_group_ranks[other] = {0: 0, 1: 1, 5: 2}
+    with behind(c10d, WAYS["work"], *entries[why]) as (looks, _):
+
+        def look() -> list[Membership]:
+            return [one for one in looks.look(frames_of_threads(), {}, 10.0, 0.0) or () if one.stand is not None]
+
+        (one,) = until(look, seconds=10.0)
+        assert one.number == -1
+
+
+def test_what_may_as_well_compute_or_wait_for_another_thing_stands_in_nothing(c10d: Any) -> None:
+    with behind(c10d, WAYS["backward"], recorded(411)) as (looks, _):
+        until(lambda: told(looks, 10.0).stand, good=bool, seconds=10.0)
+        (one,) = looks.look(frames_of_threads(), {}, 20.0, -1.0) or ()
+        assert one.stand is None
+    with behind(c10d, WAYS["backward"]) as (looks, thread):
+        until(lambda: frames_of_threads()[thread].f_code.co_name, good="_engine_run_backward".__eq__, seconds=10.0)
+        assert told(looks, 1.0).stand is None
+
+
+@pytest.mark.parametrize("way", ["without a name", "without a recorder"])
+def test_an_operation_without_a_name_or_a_recorder_has_no_number(c10d: Any, way: str) -> None:
+    if way == "without a recorder":
+        del sys.modules["torch._C._distributed_c10d"]
+    waits = WAYS["work"] if way == "without a recorder" else lambda lock: of_what_is_begun(lambda: Work(lock))
+    with behind(c10d, waits, recorded(411)) as (looks, _):
+        one = until(lambda: told(looks, 10.0), good=lambda one: one.stand is not None, seconds=10.0)
+        assert one.number == -1
 
 
 def test_nothing_that_it_works_with_lives_longer(c10d: Any) -> None:

@@ -405,6 +405,34 @@ def test_and_of_what_a_process_has_seen_awaited() -> None:
     assert app.snapshot().coverage["unexplained"] == [one]
 
 
+@pytest.mark.parametrize("acts", ["nobody", "who runs it", "whom that needs"])
+def test_and_of_a_thread_that_waits_for_a_reply_unless_one_acts_whom_that_needs(acts: str) -> None:
+    app = Ledgers("A", "B", "C")
+    call = app.call("A", "B")
+    needed = app.call("B", "C")
+    if acts != "who runs it":
+        app.wait("B", call, needed)
+    if acts != "whom that needs":
+        app.wait("C", needed, call)
+    app.known["A"]["long_waits"] = (LongWait(-42.0, "app.py:9", "in ray.get", (call,)),)
+    assert bool(app.snapshot().coverage.get("unexplained")) is (acts == "nobody")
+
+
+@pytest.mark.parametrize("is_one_running", [True, False])
+def test_and_for_a_task_that_has_not_begun_unless_another_runs_behind_which_there_may_be_room(
+    is_one_running: bool,
+) -> None:
+    app, worker, task = Ledgers("A"), worker_name("1", 1), task_name("f", "1")
+    app.ledgers[worker] = CallLedger(worker, colour=app.coordinator.join(worker))
+    app.facts[worker] = {"shown": "ray-worker-1", "class": "ray-worker"}
+    app.ledgers["A"].start_task("f", task, (), 0.0)
+    if is_one_running:
+        app.ledgers["A"].start_task("f", other := task_name("f", "2"), (), 0.0)
+        app.ledgers[worker].accept_task(other, "f", 0.0)
+    app.known["A"]["long_waits"] = (LongWait(-42.0, "app.py:9", "in ray.get", (call_of_task(task),)),)
+    assert bool(app.snapshot().coverage.get("unexplained")) is not is_one_running
+
+
 # ---- one order of rows --------------------------------------------------------------------------------------------------
 
 SHOWN = {DRIVER: DRIVER, "z": "Cook-0", "y": "Waiter-0", "x": "Waiter-1"}

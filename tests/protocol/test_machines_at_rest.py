@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pickle
 import random
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import compress, cycle
 from typing import Any
 
 import pytest
+from making_mutants import Edit, break_
 
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import ProtocolError
-from ray_snapshot.protocol import copying
 from ray_snapshot.protocol.chandy_lamport import ChandyLamport
 from ray_snapshot.protocol.copying import Copying
 from ray_snapshot.protocol.host import HostCore, Machine
@@ -296,157 +295,67 @@ def compare(plain: World, resting: World) -> tuple[dict[Any, Any], int]:
     return differing, len(both) - len(differing)
 
 
-def _never_woken_by(patch: pytest.MonkeyPatch, function: str) -> None:
-    wake = Copying.wake
+ALL_UNCOPIED = """\
+taken = [self.uncopied.popleft() for _ in range(min(most, len(self.uncopied)))]
+return [machine for machine in taken if machine.copied != self.turning.colour]"""
+NOT_AWAKE = (Copying, "wake: self.awake[machine.name] = machine => pass")
 
-    def perhaps(self: Copying, machine: Machine) -> None:
-        if sys._getframe(1).f_code.co_name != function:
-            wake(self, machine)
-
-    patch.setattr(Copying, "wake", perhaps)
-
-
-def messages_wake_nobody(patch: pytest.MonkeyPatch) -> None:
-    _never_woken_by(patch, "_put")
-
-
-def who_has_messages_rests(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(copying, "any", lambda _: False, raising=False)
-
-
-def who_is_in_a_later_recording_only_rests(patch: pytest.MonkeyPatch) -> None:
-    due_of = Copying._due_of
-    patch.setattr(Copying, "_due_of", lambda self, copied: (due := due_of(self, copied)[0], bool(due)))
-
-
-def who_is_woken_is_not_copied_next_time(patch: pytest.MonkeyPatch) -> None:
-    def wake(self: Copying, machine: Machine) -> None:
-        if machine.copied is copying.RESTING:
-            machine.copied = self.turning.colour
-
-    patch.setattr(Copying, "wake", wake)
-
-
-def who_was_copied_last_for_another_snapshot_is_copied_along(patch: pytest.MonkeyPatch) -> None:
-    """Copied before its own action, it is missing from one recording only."""
-
-    def all_of_them(self: Copying, most: int) -> list[Machine]:
-        taken = [self.uncopied.popleft() for _ in range(min(most, len(self.uncopied)))]
-        return [machine for machine in taken if machine.copied != self.turning.colour]
-
-    patch.setattr(Copying, "_next_uncopied", all_of_them)
-
-
-def each_gets_the_copy_of_another(patch: pytest.MonkeyPatch) -> None:
-    bodies = Copying._bodies
-    patch.setattr(Copying, "_bodies", lambda self, machines: [*reversed(bodies(self, machines))])
-
-
-def who_was_not_copied_with_the_others_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    bodies = Copying._bodies
-
-    def first(self: Copying, machines: list[Machine]) -> Any:
-        found = bodies(self, machines)
-        del machines[len(found) :]
-        return found
-
-    patch.setattr(Copying, "_bodies", first)
-
-
-def groups_take_red_messages(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        Copying, "_copy_group", lambda self, machines, number, extras: GroupCopy(machines, extras, lambda colour: True)
-    )
-
-
-def a_group_rests_with_messages(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Copying, "_has_nothing_to_do", lambda self, machine: True)
-
-
-def of_a_group_all_rest_or_none(patch: pytest.MonkeyPatch) -> None:
-    grouped = World.grouped
-
-    def all_rest(self: World, machines: Sequence[Machine], may_rest: Any) -> Any:
-        found = grouped(self, machines, may_rest)
-        return found and (*found[:2], [True in found[2]] * len(found[2]))
-
-    patch.setattr(World, "grouped", all_rest)
-
-
-def a_group_is_in_its_last_recording_only(patch: pytest.MonkeyPatch) -> None:
-    take = Copying._take_group
-    patch.setattr(
-        Copying, "_take_group", lambda self, machines, due, is_in_all: take(self, machines, due[-1:], is_in_all)
-    )
-
-
-def a_group_says_what_is_counted_of_others(patch: pytest.MonkeyPatch) -> None:
-    each = GroupCopy.each
-
-    def shifted(self: GroupCopy) -> Any:
-        self.accepted.reverse()
-        yield from each(self)
-        self.accepted.reverse()
-
-    patch.setattr(GroupCopy, "each", shifted)
-
-
-def who_is_in_no_group_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    take = Copying._take_group
-
-    def none_left(self: Copying, machines: Any, due: Any, is_in_all: Any) -> Any:
-        left = take(self, machines, due, is_in_all)
-        return left if len(left) == len(machines) else []
-
-    patch.setattr(Copying, "_take_group", none_left)
-
-
-GROUPED = [
-    who_is_in_no_group_is_forgotten,
-    groups_take_red_messages,
-    a_group_rests_with_messages,
-    of_a_group_all_rest_or_none,
-    a_group_is_in_its_last_recording_only,
-    a_group_says_what_is_counted_of_others,
-]
-
-MUTANTS = [
-    who_was_copied_last_for_another_snapshot_is_copied_along,
-    each_gets_the_copy_of_another,
-    who_was_not_copied_with_the_others_is_forgotten,
-    messages_wake_nobody,
-    who_has_messages_rests,
-    who_is_in_a_later_recording_only_rests,
-    who_is_woken_is_not_copied_next_time,
-]
-
-
+GROUPED: dict[str, Edit] = {
+    "who_is_in_no_group_is_forgotten": (Copying, "_take_group: return others => return []"),
+    "groups_take_red_messages": (Copying, "_copy_group: is_white(colour, number) => True"),
+    "a_group_rests_with_messages": (Copying, "_has_nothing_to_do: return True"),
+    "of_a_group_all_rest_or_none": (
+        World,
+        "grouped: in taken), resting => in taken), [True in resting] * len(resting)",
+    ),
+    "a_group_is_in_its_last_recording_only": (Copying, "_take_group: due = due[-1:]"),
+    "a_group_says_what_is_counted_of_others": (
+        GroupCopy,
+        "each: self.found, self.accepted, => self.found, self.accepted[::-1],",
+    ),
+}
+MUTANTS: dict[str, Edit | list[Edit]] = {
+    # Copied before its own action, it is missing from one recording only.
+    "who_was_copied_last_for_another_snapshot_is_copied_along": (Copying, f"_next_uncopied: {ALL_UNCOPIED}"),
+    "each_gets_the_copy_of_another": (
+        Copying,
+        "copy_next: self._bodies(machines) => [*reversed(self._bodies(machines))]",
+    ),
+    "who_was_not_copied_with_the_others_is_forgotten": (
+        Copying,
+        "copy_next: self.uncopied.extendleft(reversed(machines[len(bodies) :])) => pass",
+    ),
+    "messages_wake_nobody": (HostCore, "_put: self.copying.wake(machine) => pass"),
+    "who_has_messages_rests": [
+        (Copying, "_is_quiet: any(box.kept for box in copy.boxes) => False"),
+        (Copying, "_has_nothing_to_do: any(box.kept for box in machine.inbox.mailboxes.values()) => False"),
+    ],
+    "who_is_in_a_later_recording_only_rests": (
+        Copying,
+        "_due_of: self._due[1:] => self._due[1], bool(self._due[1])",
+    ),
+    "who_is_woken_is_not_copied_next_time": NOT_AWAKE,
+}
 FIRST = {
-    messages_wake_nobody: 80,
-    groups_take_red_messages: 70,
-    a_group_rests_with_messages: 70,
-    who_is_in_a_later_recording_only_rests: 470,
+    "messages_wake_nobody": 80,
+    "groups_take_red_messages": 70,
+    "a_group_rests_with_messages": 70,
+    "who_is_in_a_later_recording_only_rests": 470,
 }
 """The seeds before this one do not show it."""
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_machine_that_rests_for_too_long_is_seen(
-    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutant(monkeypatch)
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_machine_that_rests_for_too_long_is_seen(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_(monkeypatch, MUTANTS[mutant])
     assert any(map(_is_seen, range(FIRST.get(mutant, 0), 3_000)))
 
 
 @pytest.mark.parametrize(
-    "mutant",
-    [*GROUPED, *(pytest.param(mutant, marks=pytest.mark.nightly) for mutant in MUTANTS[3:])],
-    ids=lambda mutant: mutant.__name__,
+    "mutant", [*GROUPED, *(pytest.param(mutant, marks=pytest.mark.nightly) for mutant in [*MUTANTS][3:])]
 )
-def test_of_machines_that_are_copied_as_a_group_it_is_seen_too(
-    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutant(monkeypatch)
+def test_of_machines_that_are_copied_as_a_group_it_is_seen_too(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_(monkeypatch, GROUPED.get(mutant) or MUTANTS[mutant])
     assert any(_is_seen(number, grouped=True) for number in range(FIRST.get(mutant, 0), 3_000))
 
 
@@ -522,29 +431,18 @@ def test_sections_are_the_same_with_machines_at_rest(protocol: Callable[[], Any]
     assert rested > 2 * times, "hardly anything was at rest"
 
 
-def who_wakes_stays_among_those_at_rest(patch: pytest.MonkeyPatch) -> None:
-    """Its row is that of an earlier moment."""
-    patch.setattr(RestingRows, "forget", lambda *_: None)
+SAVING_MUTANTS: dict[str, Edit] = {
+    # Its row is that of an earlier moment.
+    "who_wakes_stays_among_those_at_rest": (RestingRows, "forget"),
+    # A section has it twice.
+    "who_is_copied_is_among_those_at_rest_too": (RestingRows, "beside: names = ()"),
+    "who_is_woken_is_not_copied_next_time": NOT_AWAKE,
+}
 
 
-def who_is_copied_is_among_those_at_rest_too(patch: pytest.MonkeyPatch) -> None:
-    """A section has it twice."""
-    beside = RestingRows.beside
-    patch.setattr(RestingRows, "beside", lambda self, names: beside(self, ()))
-
-
-SAVING_MUTANTS = [
-    who_wakes_stays_among_those_at_rest,
-    who_is_copied_is_among_those_at_rest_too,
-    who_is_woken_is_not_copied_next_time,
-]
-
-
-@pytest.mark.parametrize("mutant", SAVING_MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_state_that_is_saved_for_too_long_is_seen(
-    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mutant(monkeypatch)
+@pytest.mark.parametrize("mutant", SAVING_MUTANTS)
+def test_a_state_that_is_saved_for_too_long_is_seen(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_(monkeypatch, SAVING_MUTANTS[mutant])
     assert any(map(_is_seen_saved, range(500)))
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import test_mutants_by_hand
-from mutants import MUTANTS, Mutant
+from making_mutants import Mutant
+from mutants import MUTANTS
 from worlds.mail.schedules import run_seeded
 
 from ray_snapshot.simulation.mail.oracle import OracleError
@@ -18,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "protocols.md"
 def _row(mutant: Mutant, seeds: int) -> str:
     """The mutant's row in the table of the page."""
     within = next(most for most in WITHIN if seeds <= most)
-    return f"| `{mutant.name}` | seeds of `{mutant.profile}`, within {within} | {mutant.seen_by} |"
+    return f"| `{mutant.name}` | seeds of `{mutant.shown_by}`, within {within} | {mutant.seen_by} |"
 
 
 @pytest.mark.by_day(12)
@@ -28,7 +29,7 @@ def test_a_wrong_protocol_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPa
     told = []
     for seed in range(MOST_SEEDS):
         try:
-            run_seeded(mutant.profile, seed)
+            run_seeded(mutant.shown_by, seed)
         except OracleError as error:
             told.append(str(error))
             if mutant.seen_by in str(error):
@@ -41,13 +42,13 @@ def _compare_with_the_page(mutant: Mutant, seeds: int) -> None:
     """The page may promise too much time, never too little; how many seeds it takes is for chance to say."""
     found = re.search(rf"\| `{mutant.name}` \| seeds of `([\w-]+)`, within (\d+) \| (.+) \|", PAGE.read_text())
     assert found is not None, f"docs/protocols.md lacks the row {_row(mutant, seeds)}"
-    assert found[1] == mutant.profile
+    assert found[1] == mutant.shown_by
     assert found[3] == mutant.seen_by
     assert seeds <= int(found[2]), f"the row should be {_row(mutant, seeds)}"
 
 
 def test_the_protocol_itself_passes_the_seeds_that_catch_the_mutants() -> None:
-    for profile in sorted({mutant.profile for mutant in MUTANTS}):
+    for profile in sorted({mutant.shown_by for mutant in MUTANTS}):
         for seed in range(3):
             run_seeded(profile, seed)
 
@@ -73,7 +74,7 @@ def test_the_table_of_mutants_names_each_and_what_catches_it() -> None:
     page = (ROOT / "docs" / "protocols.md").read_text()
     table = page.split("## Mutants")[1].split("\n## ")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", table, re.MULTILINE))
-    by_hand = {breaks.__name__: test.__name__ for breaks, test in test_mutants_by_hand.MUTANTS.items()}
+    by_hand = {mutant.name: mutant.shown_by.__name__ for mutant in test_mutants_by_hand.MUTANTS}
     assert set(rows) == {mutant.name for mutant in MUTANTS} | set(by_hand)
     assert {name: rows[name] for name in by_hand} == {name: f"`{by_hand[name]}`, in one run" for name in by_hand}
     assert len(rows) > 40

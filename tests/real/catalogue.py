@@ -88,7 +88,6 @@ ALL: list[Program] = [
     Program("threaded_actors", "max_concurrency, threads of an actor's own"),
     Program("driver_threads", "threads of the driver's own, Ray started twice", is_installed_too=True),
     Program("leaving", "exit_actor, ray.kill, lost handles, __ray_terminate__", ("FOLDER",)),
-    Program("parameter_server", "numpy, rounds of gradients, ray.wait"),
     Program("game_of_life", "a grid of actors in lock-step"),
     # ---- reinforcement learning, as its frameworks write it, with hangs that were reported ----
     Program(
@@ -202,7 +201,44 @@ ALL: list[Program] = [
         file="frames",
         needs_libraries=True,
     ),
-    Program("collective", "ray.util.collective on a backend of the program's own"),
+    *(
+        Program(f"{library}_held_up", uses, (library,), file="held_up", needs_libraries=True, hangs=(hang,))
+        for library, uses, hang in (
+            (
+                "modin",
+                "Modin in trials of Tune",
+                Hang(
+                    "trials", "modin-project/modin#5245", (r"ImplicitFunc-\d", r"needs CPU 1"), grade="cannot be told"
+                ),
+            ),
+            (
+                "rllib",
+                "RLlib: an environment that calls a remote function",
+                Hang(
+                    "rewards",
+                    "ray-project/ray#26468",
+                    (r"SingleAgentEnvRunner-\d waits", r"reward\(\), not begun, needs CPU 1"),
+                ),
+            ),
+            (
+                "daft",
+                "Daft in an actor, with a UDF that asks it",
+                Hang("asked", "ray-project/ray#3307", (r"Owner-0", r"Owner\.factor"), grade="cannot be told"),
+            ),
+        )
+    ),
+    Program(
+        "collective",
+        "ray.util.collective on gloo",
+        needs_libraries=True,
+        hangs=(
+            Hang(
+                "unequal",
+                "ray-project/ray#25130",
+                (r"2 of 3 are in all_reduce number 21 ", r"Worker-2\.reduce raised ValueError"),
+            ),
+        ),
+    ),
     Program("serving", "Serve: composed deployments, HTTP, handles", ("PORT",), needs_libraries=True),
     Program("serving_more", "Serve: autoscaling, async constructor, streamed answers", ("PORT",), needs_libraries=True),
     Program("tuning", "Tune: function, class, a trial that fails", ("FOLDER",), needs_libraries=True),

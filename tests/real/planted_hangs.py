@@ -45,7 +45,8 @@ def marked(path: Path, hang: str) -> list[str]:
 def answer_to(program: Program, hang: Hang, after_s: float = AFTER_S) -> Answer:
     """Run the program into its hang, and type what it says on how to diagnose it."""
     name = f"{program.name}-{hang.name}"
-    command = [BIN / "ray-snapshot", "run", "--every", str(EVERY_S), "--name", name, program.path, hang.name]
+    command = [BIN / "ray-snapshot", "run", "--every", str(EVERY_S), "--name", name, program.path]
+    command += [*program.arguments, hang.name]
     with around(program) as settings:
         own = environment_of(program) | settings
         with started(command, env=own, cwd=program.path.parent, seconds=BOUND_S) as process:

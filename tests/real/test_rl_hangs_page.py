@@ -21,8 +21,13 @@ def test_an_answer_on_the_page_names_lines_at_which_its_program_hangs(name: str)
     assert any(place in SHOWN[name] for place in marked(program.path, hang.name))
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(("program", "hang"), [pytest.param(*PLANTED[name], id=name) for name in PLANTED])
+def _mark(program: Program) -> pytest.MarkDecorator:
+    return pytest.mark.libraries if program.needs_libraries else pytest.mark.nightly
+
+
+@pytest.mark.parametrize(
+    ("program", "hang"), [pytest.param(*PLANTED[name], id=name, marks=_mark(PLANTED[name][0])) for name in PLANTED]
+)
 def test_what_is_told_of_a_planted_hang_is_known_and_as_the_page_shows_it(program: Program, hang: Hang) -> None:
     answer = answer_to(program, hang)
     assert (answer.missing, answer.grade) == ([*hang.untold], hang.grade), answer.text

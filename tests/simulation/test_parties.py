@@ -3,18 +3,14 @@
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 import pytest
+from making_mutants import Edit, break_
 from worlds.calls.programs import Call as ActorCall
 from worlds.calls.programs import Kind, Post, Work
-from worlds.mail import world as hosts
-from worlds.mail.actions import Answered
 from worlds.mail.behaviours import Script
 from worlds.mail.every_order import Explored
-from worlds.mail.machines import Ask, Input, Send, Tell
-from worlds.mail.world import World
+from worlds.mail.machines import Ask, Send, Tell
 from worlds.parties.rows import rows_of
 from worlds.parties.schedules import explore, run_parties
 from worlds.parties.world import ERRORS, PartyWorld, Turn
@@ -24,8 +20,7 @@ from ray_snapshot.detectors import Deadlock, Termination
 from ray_snapshot.errors import SettingError
 from ray_snapshot.names import LIFE
 from ray_snapshot.protocol.call_collector import CallParties, PendingCallSnapshot
-from ray_snapshot.protocol.calls import Acks, CallLedger, Header
-from ray_snapshot.protocol.chandy_lamport import BoundaryReached, Record
+from ray_snapshot.protocol.calls import CallLedger
 from ray_snapshot.protocol.choosing import BARRIERS, CHANDY_LAMPORT, OBSERVER
 from ray_snapshot.protocol.collector import PendingCounts
 from ray_snapshot.protocol.coordinator import Coordinator, PendingSnapshot
@@ -33,7 +28,6 @@ from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.senders import Senders
 from ray_snapshot.simulation.mail.oracle import OracleError
 
-Patch = pytest.MonkeyPatch
 NIGHTLY = pytest.mark.nightly
 
 DIES = 0.01
@@ -220,211 +214,87 @@ def test_barriers_are_refused() -> None:
 # ---- broken on purpose ----------------------------------------------------------------------------------------------
 
 
-def ledgers_do_not_turn_with_their_host(patch: Patch) -> None:
-    def boundary(self: HostCore) -> tuple[int, ...]:
-        if not self.must_record:
-            return ()
-        effects = self.protocol.step(BoundaryReached())
-        self._carry_out(effects)
-        assert isinstance(effects[0], Record)
-        return effects[0].numbers
-
-    patch.setattr(HostCore, "boundary", boundary)
-
-
-def what_a_ledger_saw_is_looked_at_when_it_is_reported(patch: Patch) -> None:
-    def report(self: CallLedger, number: int) -> Any:
-        then = self.open[number]
-        return replace(
-            self.seen(None), number=number, has_state=then.has_state, state=then.state, was_inside=then.was_inside
-        )
-
-    patch.setattr(CallLedger, "report", report)
-
-
-def the_core_beside_an_actor_is_not_asked(patch: Patch) -> None:
-    """The process turns, and what it sends to machines is red; but nothing of it is recorded."""
-
-    def turn(self: Turn) -> tuple[int, ...]:
-        core = self.world.hosts[self.host].core
-        numbers = core.turning.turn()
-        self.world.record(numbers, core.machines)
-        return numbers
-
-    patch.setattr(Turn, "__call__", turn)
-
-
-def a_host_does_not_hear_the_colour_of_an_actors_reply(patch: Patch) -> None:
-    def resume(self: World, name: str, choice: int) -> str:
-        host = self.hosts[self.places[name]]
-        machine, reply = host.core.machines[name], self.waits.replies.pop(name)
-        is_actors = reply.message[0] in "ab"
-        if not is_actors:
-            host.core.note(reply.colour, machine)
-        self.boundary(host)
-        host.core.resume(machine)
-        self.waits.suspended.discard(name)
-        assert self.abroad is not None
-        self.abroad.resumed(machine, Answered(reply.message, reply.args, 0 if is_actors else reply.colour))
-        inputs = (Input(reply.message[0], "reply", "reply", reply.args),)
-        return self._react(host, machine, [reply.message], inputs, choice)
-
-    patch.setitem(hosts._ALL, "resume", resume)
-
-
-def an_actor_does_not_hear_the_colour_of_a_machines_reply(patch: Patch) -> None:
-    patch.setattr(PartyWorld, "reply_to", lambda self, call_id: 0 if call_id in self.replies else None)
-
-
-def calls_of_machines_are_white(patch: Patch) -> None:
-    submit = CallLedger.submit
-
-    def white(self: CallLedger, *args: Any, **options: Any) -> Header:
-        header = submit(self, *args, **options)
-        return header._replace(colour=0) if self.machine in "mno" else header
-
-    patch.setattr(CallLedger, "submit", white)
-
-
-def a_machine_forgets_calls_that_were_accepted_in_red(patch: Patch) -> None:
-    acknowledge = CallLedger.acknowledge
-
-    def white(self: CallLedger, acks: Acks) -> None:
-        acknowledge(self, acks._replace(colour=0) if self.machine in "mno" else acks)
-
-    patch.setattr(CallLedger, "acknowledge", white)
-
-
-def processes_are_not_waited_for(patch: Patch) -> None:
-    patch.setattr(PendingSnapshot, "is_complete", property(lambda self: self.counts.is_complete))
-    patch.setattr(PendingCallSnapshot, "is_complete", property(lambda _: True))
-
-
-def reports_of_machines_are_lost(patch: Patch) -> None:
-    """Also where no actor has accepted a call of theirs, so that nothing else names them."""
-    report = Coordinator.report
-    patch.setattr(Coordinator, "report", lambda self, number, one, _=(): report(self, number, one))
-
-
-def hosts_are_not_waited_for(patch: Patch) -> None:
-    patch.setattr(PendingSnapshot, "is_complete", property(lambda self: self.calls.is_complete))
-
-
-def a_core_beside_an_actor_turns_by_itself(patch: Patch) -> None:
-    """Where it is due when the actor sends: then the ledger has not recorded."""
-    send_on = HostCore.send_on
-
-    def hasty(self: HostCore, channel: Any, *message: Any) -> None:
-        if channel.owner.name in "ab":
-            self.boundary()
-        send_on(self, channel, *message)
-
-    patch.setattr(HostCore, "send_on", hasty)
-
-
-def a_ledger_is_not_told_what_is_closed(patch: Patch) -> None:
-    patch.setattr(HostCore, "_note_closed", lambda self, number: self.closed.append(number))
-
-
-def mail_of_the_dead_is_waited_for(patch: Patch) -> None:
-    patch.setattr(Coordinator, "close_links", lambda *_: None)
-
-
-def what_the_dead_have_reported_is_counted_when_it_comes(patch: Patch) -> None:
-    """What was missing is forgotten at the death alone."""
-    count = PendingCounts._count
-
-    def all_counted(self: PendingCounts, counts: Any, sign: int) -> None:
-        closed, self.closed = self.closed, {}
-        count(self, counts, sign)
-        self.closed = closed
-
-    patch.setattr(PendingCounts, "_count", all_counted)
-
-
-def mail_of_the_dead_is_certain(patch: Patch) -> None:
-    patch.setattr(Senders, "uncertain", lambda *_: ())
-
-
-def mail_of_the_dead_is_certain_from_the_next_snapshot_on(patch: Patch) -> None:
-    def uncertain(self: Senders, number: int) -> tuple[str, ...]:
-        return tuple(actor for actor, last in self.lost.items() if last >= number)
-
-    patch.setattr(Senders, "uncertain", uncertain)
-
-
-def the_dead_are_forgotten_when_a_later_snapshot_is_complete(patch: Patch) -> None:
-    def uncertain(self: Senders, number: int) -> tuple[str, ...]:
-        self.lost = {actor: last for actor, last in self.lost.items() if last + 1 >= number}
-        return tuple(self.lost)
-
-    patch.setattr(Senders, "uncertain", uncertain)
-
-
-def who_starts_again_is_white(patch: Patch) -> None:
-    register = CallParties.register
-
-    def white(self: CallParties, machine: str, incarnation: int, colour: int, last: int) -> int:
-        return register(self, machine, incarnation, 0, 0)
-
-    patch.setattr(CallParties, "register", white)
-
-
-def a_new_life_closes_the_links_of_all_lives(patch: Patch) -> None:
-    close = Coordinator.close_links
-    patch.setattr(Coordinator, "close_links", lambda self, actor, lives: close(self, actor, lives + 1))
-
-
-MUTANTS_OF_DEATH = [
-    (mail_of_the_dead_is_waited_for, 40),
-    (what_the_dead_have_reported_is_counted_when_it_comes, 40),
-    (mail_of_the_dead_is_certain, 40),
-    (mail_of_the_dead_is_certain_from_the_next_snapshot_on, 130),
-    (the_dead_are_forgotten_when_a_later_snapshot_is_complete, 600),
-    (who_starts_again_is_white, 40),
-    (a_new_life_closes_the_links_of_all_lives, 40),
-]
+LEDGER_OF_NOW = (
+    "replace(self.seen(None), number=number, has_state=then.has_state, state=then.state, was_inside=then.was_inside)"
+)
+MUTANTS: dict[str, Edit | list[Edit]] = {
+    "ledgers_do_not_turn_with_their_host": (HostCore, "boundary: self.ledgers.turned => (lambda *_: None)"),
+    "what_a_ledger_saw_is_looked_at_when_it_is_reported": (
+        CallLedger,
+        f"report: then = self.open[number]\nreturn {LEDGER_OF_NOW}",
+    ),
+    # The process turns, and what it sends to machines is red; but nothing of it is recorded.
+    "the_core_beside_an_actor_is_not_asked": (Turn, "__call__: core.boundary() => core.turning.turn()"),
+    "a_host_does_not_hear_the_colour_of_an_actors_reply": (PartyWorld, "_reply: None, colour) => None, 0)"),
+    "an_actor_does_not_hear_the_colour_of_a_machines_reply": (PartyWorld, "reply_to: int(reply.colour) => 0"),
+    "calls_of_machines_are_white": (
+        CallLedger,
+        "submit: self.turning.colour => 0 if self.machine in 'mno' else self.turning.colour",
+    ),
+    "a_machine_forgets_calls_that_were_accepted_in_red": (
+        CallLedger,
+        "acknowledge: acks = acks._replace(colour=0) if self.machine in 'mno' else acks",
+    ),
+    "processes_are_not_waited_for": [
+        (PendingSnapshot, "is_complete:  and self.calls.is_complete => "),
+        (PendingCallSnapshot, "is_complete: return True"),
+    ],
+    # Also where no actor has accepted a call of theirs, so that nothing else names them.
+    "reports_of_machines_are_lost": (Coordinator, "report: calls = ()"),
+    "hosts_are_not_waited_for": (PendingSnapshot, "is_complete: self.counts.is_complete and  => "),
+    # Where it is due when the actor sends: then the ledger has not recorded.
+    "a_core_beside_an_actor_turns_by_itself": (
+        HostCore,
+        "send_on: if channel.owner.name in 'ab': self.boundary()",
+    ),
+    "a_ledger_is_not_told_what_is_closed": (HostCore, "_note_closed: self.ledgers.close(number) => pass"),
+}
+MUTANTS_OF_DEATH: dict[str, tuple[Edit, int]] = {
+    "mail_of_the_dead_is_waited_for": ((Coordinator, "close_links"), 40),
+    # What was missing is forgotten at the death alone.
+    "what_the_dead_have_reported_is_counted_when_it_comes": (
+        (PendingCounts, "_count: if self.closed and self._is_closed(key[0]): => if False:"),
+        40,
+    ),
+    "mail_of_the_dead_is_certain": ((Senders, "uncertain: return ()"), 40),
+    "mail_of_the_dead_is_certain_from_the_next_snapshot_on": (
+        (Senders, "uncertain: return tuple(actor for actor, last in self.lost.items() if last >= number)"),
+        130,
+    ),
+    "the_dead_are_forgotten_when_a_later_snapshot_is_complete": (
+        (Senders, "uncertain: min((number, *self.coordinator.pending)) => number"),
+        600,
+    ),
+    "who_starts_again_is_white": ((CallParties, "register: colour = last = 0"), 40),
+    "a_new_life_closes_the_links_of_all_lives": ((Coordinator, "close_links: lives += 1"), 40),
+}
 """With the number of seeds in which they are found, from the last one on."""
-
-MUTANTS = [
-    ledgers_do_not_turn_with_their_host,
-    what_a_ledger_saw_is_looked_at_when_it_is_reported,
-    the_core_beside_an_actor_is_not_asked,
-    a_host_does_not_hear_the_colour_of_an_actors_reply,
-    an_actor_does_not_hear_the_colour_of_a_machines_reply,
-    calls_of_machines_are_white,
-    a_machine_forgets_calls_that_were_accepted_in_red,
-    processes_are_not_waited_for,
-    reports_of_machines_are_lost,
-    hosts_are_not_waited_for,
-    a_core_beside_an_actor_turns_by_itself,
-    a_ledger_is_not_told_what_is_closed,
-]
 
 
 @pytest.mark.by_day(4)
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_what_is_broken_is_found(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
-    mutant(monkeypatch)
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_what_is_broken_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_(monkeypatch, MUTANTS[mutant])
     with pytest.raises(OracleError):
         run_many()
 
 
 @pytest.mark.by_day(2)
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_what_is_broken_is_found_in_a_small_system(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_what_is_broken_is_found_in_a_small_system(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So the search of every order leaves out no order that matters to any rule."""
-    mutant(monkeypatch)
-    is_of_replies = mutant is an_actor_does_not_hear_the_colour_of_a_machines_reply
+    break_(monkeypatch, MUTANTS[mutant])
+    is_of_replies = mutant == "an_actor_does_not_hear_the_colour_of_a_machines_reply"
     system, acts = (is_asked_and_tells, ()) if is_of_replies else (asks_and_is_sent_to, ("m",))
     with pytest.raises(OracleError, match=r"(?s)^(?!more than)"):
         explored(system(CHANDY_LAMPORT), acts)
 
 
 @pytest.mark.by_day(2)
-@pytest.mark.parametrize(("mutant", "seeds"), MUTANTS_OF_DEATH, ids=lambda one: getattr(one, "__name__", ""))
-def test_what_is_broken_around_deaths_is_found(mutant: Callable[[Patch], None], seeds: int, monkeypatch: Patch) -> None:
-    mutant(monkeypatch)
+@pytest.mark.parametrize("mutant", MUTANTS_OF_DEATH)
+def test_what_is_broken_around_deaths_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    edit, seeds = MUTANTS_OF_DEATH[mutant]
+    break_(monkeypatch, edit)
     with pytest.raises(OracleError):
         run_many(seeds, dies=DIES)
 

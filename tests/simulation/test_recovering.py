@@ -8,7 +8,8 @@ import re
 from pathlib import Path
 
 import pytest
-from recovering_mutants import MUTANTS, Mutant
+from making_mutants import Mutant
+from recovering_mutants import MUTANTS
 from replaying import check_replay
 from worlds.rollback import recovering_orders, recovery_oracle
 from worlds.rollback.recovering_orders import RECOVERIES, Explored, every_order, run_recovery
@@ -67,7 +68,7 @@ def test_long_recoveries_by_seed(name: str, seeds: int) -> None:
 def test_a_wrong_decision_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant.breaks(monkeypatch)
     with pytest.raises(OracleError, match=mutant.seen_by):
-        every_order(mutant.script)
+        every_order(mutant.shown_by)
 
 
 def test_the_page_names_each_wrong_decision() -> None:

@@ -1,25 +1,24 @@
 """What a restore does, piece by piece, in small scripted worlds; and that wrong restores are caught by the seeded runs."""
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from making_mutants import Edit, break_
 from worlds.following import check_agreement
-from worlds.mail import world as world_module
 from worlds.mail.behaviours import Script
 from worlds.mail.every_order import calm
 from worlds.mail.machines import Behaviour, Call, Create, Later, Send
+from worlds.mail.network import LossyNetwork
 from worlds.mail.schedules import check_all, check_quiet, run_script
 from worlds.mail.world import World
 from worlds.rollback import restoring, storms
 from worlds.rollback.flows import Flow, Operator, Source, sums_of
-from worlds.rollback.restoring import beginning, obstacles, prepared, repeated, restored
+from worlds.rollback.restoring import beginning, obstacles, repeated, restored
 from worlds.rollback.storms import run_storm
 
 from ray_snapshot.errors import NotRestorableError
-from ray_snapshot.parts.refilling import Created, Sent
 from ray_snapshot.protocol.barrier_host import BarrierCore
 from ray_snapshot.protocol.choosing import AT_LEAST_ONCE, PROTOCOLS
 from ray_snapshot.protocol.host import HostCore
@@ -177,126 +176,58 @@ def test_what_alignment_skipped_accepts_too_early_is_named_and_comes_twice() -> 
 # ---- wrong restores -------------------------------------------------------------------------------------------------------
 
 
-def _with_states(change: Callable[[RecordedSnapshot, World], dict[str, Any]]) -> Callable[..., World]:
-    return lambda recorded, old, *rest: prepared(replace(recorded, states=change(recorded, old)), old, *rest)
+def _with_states(states: str) -> Edit:
+    """Others are restored, by `name` and the recorded `state`, or all of them at once."""
+    every = states if states.startswith("{") else f"{{name: {states} for name, state in recorded.states.items()}}"
+    return storms, f"prepared: from dataclasses import replace\nrecorded = replace(recorded, states={every})"
 
 
-def _refilling(patch: pytest.MonkeyPatch, change: Callable[[list[Created], list[Sent]], tuple[Any, Any]]) -> None:
-    """What is sent again is changed by `change`, of the creations and the messages of a host."""
-    refill = restoring.refill
-
-    def changed(core: HostCore, places: Any, creations: Any, messages: Any, **more: Any) -> Any:
-        return refill(core, places, *change([*creations], [*messages]), **more)
-
-    patch.setattr(restoring, "refill", changed)
-
-
-def channels_are_not_refilled(patch: pytest.MonkeyPatch) -> None:
-    _refilling(patch, lambda creations, _: (creations, []))
-
-
-def channels_are_refilled_twice(patch: pytest.MonkeyPatch) -> None:
-    _refilling(patch, lambda creations, messages: (creations, [one for one in messages for _ in range(2)]))
-
-
-def timers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    _refilling(patch, lambda creations, messages: (creations, [one for one in messages if one.kind != "timer"]))
-
-
-def timers_come_at_once(patch: pytest.MonkeyPatch) -> None:
-    """Under a number of their own: as mail."""
-    _refilling(patch, lambda made, messages: (made, [one._replace(kind="mail") for one in messages]))
-
-
-def creations_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    _refilling(patch, lambda _, messages: ([], messages))
-
-
-def a_source_begins_again(patch: pytest.MonkeyPatch) -> None:
-    def change(recorded: RecordedSnapshot, _: World) -> dict[str, Any]:
-        return {name: 0 if name.startswith("source") else state for name, state in recorded.states.items()}
-
-    patch.setattr(storms, "prepared", _with_states(change))
-
-
-def a_source_goes_on_from_where_it_was_stopped(patch: pytest.MonkeyPatch) -> None:
-    def change(recorded: RecordedSnapshot, old: World) -> dict[str, Any]:
-        now = old.states()
-        return {name: now[name] if name.startswith("source") else state for name, state in recorded.states.items()}
-
-    patch.setattr(storms, "prepared", _with_states(change))
-
-
-def machines_born_after_the_cut_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(storms, "prepared", _with_states(lambda recorded, old: {**old.states(), **recorded.states}))
-
-
-def an_operator_keeps_its_state(patch: pytest.MonkeyPatch) -> None:
-    def change(recorded: RecordedSnapshot, old: World) -> dict[str, Any]:
-        now = old.states()
-        return {name: now[name] if name.startswith("operator") else state for name, state in recorded.states.items()}
-
-    patch.setattr(storms, "prepared", _with_states(change))
-
-
-def an_older_generation_is_accepted(patch: pytest.MonkeyPatch) -> None:
-    judge = RollbackHost.judge
-    patch.setattr(RollbackHost, "judge", lambda self, generation: judge(self, max(generation, self.generation)))
-
-
-def snapshot_numbers_begin_again(patch: pytest.MonkeyPatch) -> None:
-    begin = World.__init__
-    patch.setattr(World, "__init__", lambda self, *rest, **named: begin(self, *rest, **{**named, "last": 0}))
-
-
-def who_waits_is_restored_too(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(restoring, "obstacles", lambda _: [])
-
-
-def lost_batches_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    def forget(self: World, index: int) -> str:
-        self.network.batches.pop(index)
-        return ""
-
-    patch.setitem(world_module._ALL, "drop", forget)
-
-
-def duplicates_are_not_counted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BarrierCore, "_check_white", lambda *_: None)
-
-
-def replayed_items_are_told_apart(patch: pytest.MonkeyPatch) -> None:
-    """The foretold duplicates do not come: the restored sum is as if each item had been accepted once."""
-    patch.setattr(storms, "effects", lambda *_: {})
-
-
+BROKEN: dict[str, Edit] = {
+    "channels_are_not_refilled": (restoring, "refill: messages = []"),
+    "channels_are_refilled_twice": (restoring, "refill: messages = [one for one in messages for _ in range(2)]"),
+    "timers_are_forgotten": (restoring, "refill: messages = [one for one in messages if one.kind != 'timer']"),
+    # Under a number of their own: as mail.
+    "timers_come_at_once": (restoring, "refill: messages = [one._replace(kind='mail') for one in messages]"),
+    "creations_are_forgotten": (restoring, "refill: creations = []"),
+    "a_source_begins_again": _with_states("0 if name.startswith('source') else state"),
+    "a_source_goes_on_from_where_it_was_stopped": _with_states(
+        "old.states()[name] if name.startswith('source') else state"
+    ),
+    "machines_born_after_the_cut_stay": _with_states("{**old.states(), **recorded.states}"),
+    "an_operator_keeps_its_state": _with_states("old.states()[name] if name.startswith('operator') else state"),
+    "an_older_generation_is_accepted": (RollbackHost, "judge: generation = max(generation, self.generation)"),
+    "snapshot_numbers_begin_again": (World, "__init__: last = 0"),
+    "who_waits_is_restored_too": (restoring, "obstacles: return []"),
+    "lost_batches_are_forgotten": (LossyNetwork, "drop: self.lost.append(carried) => pass"),
+    "duplicates_are_not_counted": (BarrierCore, "_check_white"),
+    # The foretold duplicates do not come: the restored sum is as if each item had been accepted once.
+    "replayed_items_are_told_apart": (storms, "effects: return {}"),
+}
 WRONG = [
-    (channels_are_not_refilled, "restore-chandy-lamport", "here, and sent|too little"),
-    (channels_are_not_refilled, "restore-observer", "here, and sent|too little"),
-    (channels_are_not_refilled, "storm-unaligned-barrier", "here, and sent|tokens in the first"),
-    (channels_are_refilled_twice, "restore-unaligned-barrier", "."),
-    (timers_are_forgotten, "restore-aligned-barrier", "here, and sent|too little"),
-    (timers_come_at_once, "restore-chandy-lamport", "."),
-    (creations_are_forgotten, "restore-chandy-lamport", "too little"),
-    (a_source_begins_again, "restore-chandy-lamport", "too much"),
-    (a_source_goes_on_from_where_it_was_stopped, "flow-chandy-lamport", "too little"),
-    (an_operator_keeps_its_state, "restore-observer", "too much"),
-    (machines_born_after_the_cut_stay, "restore-chandy-lamport", "."),
-    (an_older_generation_is_accepted, "flow-chandy-lamport", "."),
-    (an_older_generation_is_accepted, "storm-observer", "."),
-    (snapshot_numbers_begin_again, "flow-unaligned-barrier", "given out twice"),
-    (who_waits_is_restored_too, "storm-chandy-lamport", "wait inside an action"),
-    (lost_batches_are_forgotten, "flow-observer", "too little|waits for"),
-    (duplicates_are_not_counted, "restore-at-least-once-barrier", "."),
-    (replayed_items_are_told_apart, "restore-at-least-once-barrier", "too much"),
+    ("channels_are_not_refilled", "restore-chandy-lamport", "here, and sent|too little"),
+    ("channels_are_not_refilled", "restore-observer", "here, and sent|too little"),
+    ("channels_are_not_refilled", "storm-unaligned-barrier", "here, and sent|tokens in the first"),
+    ("channels_are_refilled_twice", "restore-unaligned-barrier", "."),
+    ("timers_are_forgotten", "restore-aligned-barrier", "here, and sent|too little"),
+    ("timers_come_at_once", "restore-chandy-lamport", "."),
+    ("creations_are_forgotten", "restore-chandy-lamport", "too little"),
+    ("a_source_begins_again", "restore-chandy-lamport", "too much"),
+    ("a_source_goes_on_from_where_it_was_stopped", "flow-chandy-lamport", "too little"),
+    ("an_operator_keeps_its_state", "restore-observer", "too much"),
+    ("machines_born_after_the_cut_stay", "restore-chandy-lamport", "."),
+    ("an_older_generation_is_accepted", "flow-chandy-lamport", "."),
+    ("an_older_generation_is_accepted", "storm-observer", "."),
+    ("snapshot_numbers_begin_again", "flow-unaligned-barrier", "given out twice"),
+    ("who_waits_is_restored_too", "storm-chandy-lamport", "wait inside an action"),
+    ("lost_batches_are_forgotten", "flow-observer", "too little|waits for"),
+    ("duplicates_are_not_counted", "restore-at-least-once-barrier", "."),
+    ("replayed_items_are_told_apart", "restore-at-least-once-barrier", "too much"),
 ]
 
 
-@pytest.mark.parametrize(("breaks", "name", "seen_by"), WRONG, ids=lambda one: getattr(one, "__name__", None))
-def test_a_wrong_restore_is_caught(
-    breaks: Callable[[pytest.MonkeyPatch], None], name: str, seen_by: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    breaks(monkeypatch)
+@pytest.mark.parametrize(("mutant", "name", "seen_by"), WRONG)
+def test_a_wrong_restore_is_caught(mutant: str, name: str, seen_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_(monkeypatch, BROKEN[mutant])
     with pytest.raises(OracleError, match=seen_by):
         _run_storms(name)
 
@@ -307,32 +238,22 @@ def _run_storms(name: str) -> None:
 
 
 def test_a_refill_in_another_order_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    _refilling(monkeypatch, lambda creations, messages: (creations, messages[::-1]))
+    break_(monkeypatch, (restoring, "refill: messages = messages[::-1]"))
     with pytest.raises(AssertionError):
         _check_that_all_comes_again("observer")
 
 
-def _late_messages_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(HostCore, "_report_if_late", lambda *_: None)
-
-
-def _the_observer_takes_everything_for_white(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Turning, "is_white", lambda *_: True)
-
-
-def _barriers_are_late(patch: pytest.MonkeyPatch) -> None:
-    """A machine that is asked records behind its next action only."""
-    copy_next = BarrierCore.copy_next
-    patch.setattr(BarrierCore, "copy_next", lambda self: copy_next(self) if self.runnable else False)
-
-
 @pytest.mark.parametrize(
-    "breaks", [_late_messages_are_forgotten, _the_observer_takes_everything_for_white, _barriers_are_late]
+    "broken",
+    [
+        pytest.param((HostCore, "_report_if_late"), id="late messages are forgotten"),
+        pytest.param((Turning, "is_white: return True"), id="the observer takes everything for white"),
+        # A machine that is asked records behind its next action only.
+        pytest.param((BarrierCore, "copy_next: if not self.runnable: return False"), id="barriers are late"),
+    ],
 )
-def test_a_protocol_that_disagrees_is_caught(
-    breaks: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    breaks(monkeypatch)
+def test_a_protocol_that_disagrees_is_caught(broken: Edit, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_(monkeypatch, broken)
     with pytest.raises(OracleError):
         _check_all_agree()
 

@@ -32,6 +32,7 @@ from ray_snapshot.instrument.process.reports import LongWait
 from ray_snapshot.instrument.process.signals import is_timer_set, signals_may_act
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, LONG_S
+from ray_snapshot.protocol.calls import Awaited
 from ray_snapshot.runtime.here import PACKAGES, RAYS, USERS, frames_of_threads, outward, place, rank_of
 
 if TYPE_CHECKING:
@@ -111,13 +112,20 @@ class BlockedCalls:
         frames = frames_of_threads()
         for thread in own_threads():
             at = place(frame := frames.get(thread.ident or 0))
-            if at is None or rank_of(at.frame.f_code.co_filename) != USERS or thread.ident in self.process.handed.waits:
+            if at is None or rank_of(at.frame.f_code.co_filename) != USERS:
                 continue
             ranks = [rank_of(one.f_code.co_filename) for one in outward(frame)]
-            outermost = [rank for rank in ranks if rank in (USERS, PACKAGES, RAYS)][-1]
-            one = self.threads.wait_of(thread, frame, now) if outermost == RAYS else None
-            if one is not None and now - one.since >= LONG_S:
-                yield LongWait(one.since, one.call_site, one.what)
+            if [rank for rank in ranks if rank in (USERS, PACKAGES, RAYS)][-1] != RAYS:
+                continue
+            if (reply := self.process.handed.waits.get(thread.ident or 0)) is not None:
+                calls = tuple(one.call_id for one in reply.on if isinstance(one, Awaited) and one.call_id)
+                long = LongWait(reply.since, at.call_site, f"in {at.inside or 'ray.get'}", calls)
+            elif (one := self.threads.wait_of(thread, frame, now)) is not None:
+                long = LongWait(one.since, one.call_site, one.what)
+            else:
+                continue
+            if now - long.since >= LONG_S:
+                yield long
 
     def forget(self) -> None:
         """Drop what the last `park` noted."""

@@ -159,7 +159,7 @@ def _is_local(frame: FrameType, waits_in: KernelWait | None) -> bool:
 def _called_name(frame: FrameType) -> str:
     """The method in C that the app called, by its names: "self.lock.acquire"; "" if that is not known."""
     names = call_names(frame.f_code, frame.f_lasti)
-    return "" if names is None else ".".join([names[1], *names[2], names[0]])
+    return ".".join([names[1], *names[2], names[0]]) if names is not None and names[1] else ""
 
 
 def _awaited_child(frame: FrameType) -> str:

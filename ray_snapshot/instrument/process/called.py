@@ -23,7 +23,10 @@ def awaited_object(frame: FrameType, variable: str, attributes: tuple[str, ...])
 
 @lru_cache(256)
 def call_names(code: CodeType, at: int) -> tuple[str, str, tuple[str, ...]] | None:
-    """(method, variable, attributes) of the call at an instruction; None if it is not written as `a.b.method(constants)`."""
+    """(method, variable, attributes) of the call at an instruction, as in `a.b.method(constants)`; None if it is another one.
+
+    The variable is "" where the method is that of no name: `a().method()`.
+    """
     before = [one for one in dis.get_instructions(code) if one.offset <= at]
     if not before:
         return None
@@ -41,7 +44,7 @@ def call_names(code: CodeType, at: int) -> tuple[str, str, tuple[str, ...]] | No
     while chain and chain[-1].opname == "LOAD_ATTR":
         attributes.append(str(chain.pop().argval))
     if not chain or not chain[-1].opname.startswith(("LOAD_FAST", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF")):
-        return None
+        return method, "", ()
     return method, str(chain[-1].argval), tuple(reversed(attributes))
 
 

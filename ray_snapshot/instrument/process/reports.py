@@ -32,6 +32,8 @@ class LongWait(NamedTuple):
     """ "file:line"; "" if that is not known."""
     what: str = NO_CALL
     """What it waits for, as it stands behind "has waited for 12 s"."""
+    calls: tuple[str, ...] = ()
+    """The calls whose replies end it: it is told only if these can hardly come."""
 
 
 @dataclass(frozen=True, slots=True)

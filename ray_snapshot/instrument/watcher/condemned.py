@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.joined import Tables
-from ray_snapshot.protocol.calls import CallWait, MachineReport, Sent, parsed
+from ray_snapshot.protocol.calls import MachineReport, Sent, parsed
 from ray_snapshot.protocol.tasks import is_task
 
 
@@ -33,7 +33,7 @@ def condemned(collected: CollectedCalls, call_id: str) -> Found | str:
 def _refusal(machines: Mapping[str, MachineReport], report: MachineReport, call_id: str) -> str:
     if any(sent.is_retried for sent in _sent(machines.values(), call_id)):
         return "Ray would run it again (retry_exceptions, or max_task_retries)"
-    if not any(wait.call_id == call_id and _is_for_replies(wait) for wait in report.waits):
+    if not any(wait.call_id == call_id and wait.on and wait.timeout_at is None for wait in report.waits):
         return "it waits for something else than a reply (a lock, a queue, a thread)"
     return ""
 
@@ -46,7 +46,3 @@ def _sent(reports: Iterable[MachineReport], call_id: str) -> Iterable[Sent]:
             yield from (tasks.log[target].sent for tasks in report.tasks if target in tasks.log)
         elif (report.machine, report.incarnation) == (source, incarnation):
             yield from (out.log[number] for out in report.outputs if out.target == target and number in out.log)
-
-
-def _is_for_replies(wait: CallWait) -> bool:
-    return bool(wait.on) and wait.timeout_at is None  # at a lock or a `yield`, a call waits `on` nothing

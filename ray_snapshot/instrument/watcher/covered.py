@@ -88,7 +88,8 @@ class Coverage:
             for one in waits
             if one.wait.objects and one.wait.waiting_since <= until and not one.wait.is_ready and _has_the_rest(one)
         ]
-        found += [(name, wait) for name, one in self.rows.collected.recorded.items() for wait in one.long_waits]
+        recorded = self.rows.collected.recorded.items()
+        found += [(name, wait) for name, one in recorded for wait in one.long_waits if not self._may_come(wait.calls)]
         found += [
             (machine, LongWait(one.wait.waiting_since, one.wait.call_site, f"in a task of its own for {replies}"))
             for machine, waits in self.rows.waits_of.items()
@@ -134,16 +135,27 @@ class Coverage:
         """What a task of an actor's own waits for, for a person; "" if it goes on by itself, or one may act whom that needs."""
         if resolved.wait.is_callback or resolved.wait.may_act or resolved.is_satisfied is not False:
             return ""
-        seen, to_look = {resolved.machine}, list(resolved.on_machines)
+        acts = self._acts(resolved.on_machines, {resolved.machine})
+        return "" if acts else f"replies of {', '.join(resolved.on_machines)}"
+
+    def _may_come(self, calls: Iterable[str]) -> bool:
+        """Whether one acts that such calls need: who runs them, or any plain task, behind which there may be room for them."""
+        machines = self.rows.completed.machines.items()
+        is_room = any(is_task(name) and one.status == "active" for name, one in machines)
+        return self._acts((parsed(call).target for call in calls), set(), unbegun=is_room)
+
+    def _acts(self, names: Iterable[str], seen: set[str], *, unbegun: bool = True) -> bool:
+        """Whether one of these machines acts, or one that it waits for; `unbegun`: whether one does that has not begun."""
+        to_look = [*names]
         while to_look:
             if (name := to_look.pop()) in seen:
                 continue
             seen.add(name)
             one = self.rows.completed.machines.get(name)
-            if one is None or one.status == "active":
-                return ""
+            if unbegun if one is None else one.status == "active":
+                return True
             to_look += [on for wait in self.rows.waits_of.get(name, ()) for on in wait.on_machines]
-        return f"replies of {', '.join(resolved.on_machines)}"
+        return False
 
     def _happened(self, one: Mapping[str, Any]) -> dict[str, Any]:
         """With people's names, classes and places."""

@@ -36,7 +36,7 @@ def joint(collected: CollectedCalls) -> Snapshot:
     mails = [one.mail for one in collected.recorded.values() if one.mail is not None]
     ends_of_the_dead = list(_closed(parts, mails))
     of_the_gone = dict.fromkeys(_of_the_gone(parts, collected))
-    sent = [_mail_part(one) for one in mails] + [_part(ends_of_the_dead, [])]
+    sent = [_part(one.ends, one.messages) for one in mails] + [_part(ends_of_the_dead, [])]
     hosted = {name for part in parts if part.machines is not None for name in part.machines["machine"].to_pylist()}
     is_still = _is_still([*parts, *sent]) and not any(part.waits for part in parts)  # a reply to it may be on its way
     tables = Tables(collected, hosted, is_still=is_still)
@@ -131,10 +131,6 @@ def _of_actors(part: HostPart) -> Iterable[tuple[Any, ...]]:
             batch = spread((rows, columns))
             found = batch.filter(pc.is_in(batch["source"].indices, pa.array(places, source.indices.type)))
             yield from zip(*(found[name].to_pylist() for name in END_ROW), strict=True)
-
-
-def _mail_part(mail: MailPart) -> HostPart:
-    return _part(mail.ends, mail.messages)
 
 
 def _part(ends: list[tuple[Any, ...]], messages: list[tuple[Any, ...]]) -> HostPart:

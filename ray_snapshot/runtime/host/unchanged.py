@@ -161,7 +161,7 @@ class Unchanged:
         is_whole = copy.state is not None and not copy.state.truncated and copy.obstacle is None
         is_whole = is_whole and (copy.kept is not None) == self.is_checkpointing
         if is_whole and _is_volatile(kind) is False and copy.kept is not None:
-            is_whole = not _has_handles(copy.kept[1])  # else their places would have been looked at
+            is_whole = handle_of.__name__.encode() not in copy.kept[1]  # else their places would have been looked at
         if is_whole and size <= LIMITS.cached_state_bytes and self.held_bytes + size <= LIMITS.cached_states_bytes:
             self.copies[name] = copy
             self.held_bytes += size
@@ -171,10 +171,6 @@ def _bytes_of(copy: BodyCopy | None) -> int:
     if copy is None or copy.state is None:
         return 0
     return copy.state.size + (0 if copy.kept is None else len(copy.kept[1]))
-
-
-def _has_handles(blob: bytes) -> bool:
-    return handle_of.__name__.encode() in blob
 
 
 @lru_cache(10_000)
