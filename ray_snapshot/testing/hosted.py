@@ -286,9 +286,8 @@ class HostedWorld(SimulatedHosts):
         fresh = outcome.outputs[emitted:] if emitted else outcome.outputs
         end = outcome.end
         if type(end) is Waits:
-            machine.body.state = Inside(
-                act, as_bytes(outcome.shown), outcome.inputs, len(outcome.outputs), taken, end, end.timeout
-            )
+            shown = as_bytes(outcome.shown)
+            machine.body.state = Inside(act, shown, outcome.inputs, len(outcome.outputs), taken, end)
         else:
             machine.body.state = Rest(act.kind, outcome.shown, NO_REFS, any(one.what == "stop" for one in fresh))
         for sent in fresh:

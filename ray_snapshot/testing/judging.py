@@ -243,7 +243,7 @@ class ByLooks(ByDetector):
         if kind == MACHINE:
             if type(record) is Inside:
                 calls = tuple(getattr(mail, "call", None) for _, _, mail in record.taken)
-                return record.act.machine, record.act.method, record.wait, record.left is None, calls
+                return record.act.machine, record.act.method, record.wait, record.wait.timeout is None, calls
             if type(record) is Rest and record.kind:
                 return record.kind, record.is_stopped, self.shown.said(cell, value)
             return type(record), record.kind
@@ -322,7 +322,7 @@ class ByMoving(ByLooks):
         if kind != MACHINE:
             return _MAIL
         if type(record) is Inside:
-            return _BLOCKED if record.left is None else _MOVING
+            return _BLOCKED if record.wait.timeout is None else _MOVING
         if type(record) is not Rest:
             return _MOVING
         if record.is_stopped:

@@ -97,8 +97,6 @@ class Inside:
     taken: tuple[tuple[str, str, Mail], ...]
     """(source, kind, message) of what it accepted."""
     wait: Waits
-    left: float | None
-    """Seconds from its wait to its timeout."""
     refs: frozenset[Ref] = frozenset()
     when: When | None = None
     """When that is due."""
@@ -166,7 +164,6 @@ class Effect:
     stops: tuple[str, ...] = ()
     around: int | None = None
     failure: str | None = None
-    traceback: str = ""
     is_more: bool = False
     """Whether it does more than to send mail and to call."""
 

@@ -132,8 +132,8 @@ class Shown:
         record = self.space.machine(state, DRIVER)
         row: Row = {"machine": DRIVER, "class_name": "", "host": DRIVER, "state": None, "status": "passive"}
         if isinstance(record, Inside):
-            row["status"] = "active" if record.left is not None else "blocked"
-            waits += self._wait_rows(state, DRIVER, record) if record.left is None else []
+            row["status"] = "active" if record.wait.timeout is not None else "blocked"
+            waits += self._wait_rows(state, DRIVER, record) if record.wait.timeout is None else []
         return row
 
     def _waiting(
@@ -148,7 +148,7 @@ class Shown:
                  "call_site": record.wait.site}
                 for source, _, mail in record.taken
             ]  # fmt: skip
-            if record.left is not None:
+            if record.wait.timeout is not None:
                 return "active", [], calls
             return "blocked", self._wait_rows(state, name, record), calls
         if type(record) is not Rest or record.is_stopped:
@@ -210,7 +210,7 @@ class Shown:
 
     def _messages(self, state: State) -> Iterator[Row]:
         for (source, target, kind), mails in self.space.channels(state):
-            for number, (mail, _) in enumerate(mails, 1):
+            for number, mail in enumerate(mails, 1):
                 row = {"source": source, "target": target, "kind": kind, "number": number, "method": mail.method}
                 row["args"] = self.arguments(mail.payload)
                 if mail.call is not None:

@@ -105,16 +105,14 @@ class Space:
         ]
         return iter(sorted(found, key=lambda item: item[0]))
 
-    def channels(self, state: State) -> Iterator[tuple[tuple[str, str, str], list[tuple[Mail, float | None]]]]:
-        """(source, target, kind) of the channels that hold something, with it; of timers with the seconds that they take."""
-        found: list[tuple[tuple[str, str, str], list[tuple[Mail, float | None]]]] = []
-        for cell, value in enumerate(state):
-            kind, name = self.cells[cell]
-            if value and kind == CHANNEL:
-                found.append((name, [(self.values[mail], None) for mail in self.values[value]]))
-            elif value and kind == TIMERS:
-                found.append((name, [(self.values[mail], when.seconds) for when, mail in self.values[value]]))
-        return iter(sorted(found, key=lambda item: item[0]))
+    def channels(self, state: State) -> list[tuple[tuple[str, str, str], list[Mail]]]:
+        """(source, target, kind) of the channels that hold something, with it."""
+        found = [
+            (self.cells[cell][1], [self.values[mail] for mail in self.table.mails(cell, value)])
+            for cell, value in enumerate(state)
+            if value and self.cells[cell][0] in CHANNELS
+        ]
+        return sorted(found, key=lambda item: item[0])
 
     # ---- which steps there are --------------------------------------------------------------------------------------
 
@@ -163,7 +161,7 @@ class Space:
             there = self._ready(state, record.wait)
             if there is not None:
                 found.append(("resume", cell))
-            if record.left is not None:
+            if record.wait.timeout is not None:
                 found.append(("timeout", cell))
 
     def _ready(self, state: State, wait: Waits) -> tuple[str, Any] | None:
@@ -423,14 +421,14 @@ class Space:
                 *(refs_of(item) for item in (*taken, *outcome.inputs))
             )
             shown = as_bytes(outcome.shown)
-            inside = Inside(act, shown, outcome.inputs, len(outcome.outputs), taken, end, end.timeout, refs)
+            inside = Inside(act, shown, outcome.inputs, len(outcome.outputs), taken, end, refs)
             effect.value = self.id_of(inside)
             effect.is_more = bool(timers or sets or stops or effect.around or end.timeout is not None)
             return effect
         assert isinstance(end, Done | Raised)
         effect.value = self.id_of(Rest(act.kind, outcome.shown, outcome.refs, act.machine in around.stopped))
         if isinstance(end, Raised) and not calls:
-            effect.failure, effect.traceback = end.text, end.traceback
+            effect.failure = end.text
             raise_if_begun_wrong(act, end)
         effect.answers = tuple((call, self.id_of(end.answer)) for call in calls)
         effect.is_more = bool(timers or sets or stops or effect.around or calls)
@@ -459,7 +457,7 @@ class Space:
     def _apply_more(self, cells: list[int], cell: int, effect: Effect) -> None:
         """What few actions do: timers, creations, answers, stops, waits with a timeout."""
         record = self.values[effect.value]
-        is_timed = type(record) is Inside and record.left is not None
+        is_timed = type(record) is Inside and record.wait.timeout is not None
         timers = [timer for timer in effect.timers if type(self.values[cells[self.targets[timer[0]]]]) is not Gone]
         if timers or is_timed:
             owners = dict.fromkeys(self.cells[place][1][0] for place, _, _ in timers)  # of a snapshot: several

@@ -185,10 +185,10 @@ class Walk:
 
 
 def in_flight(space: Space, state: State) -> Iterator[tuple[tuple[str, str, str], list[tuple[Mail, float | None]]]]:
-    """As `Space.channels`, of a space with a clock: of timers with the seconds that are left of them, the next one first."""
+    """As `Space.channels`, of a space with a clock: timers with the seconds that are left of them, the next one first."""
     for (source, target, kind), mails in space.channels(state):
         if kind != "timer":
-            yield (source, target, kind), mails
+            yield (source, target, kind), [(mail, None) for mail in mails]
             continue
         queue = space.at(state, space.cell(TIMERS, (source, target, kind)))
         timers = sorted(((left_of(space, state, when), mail) for when, mail in queue), key=lambda timer: timer[0])

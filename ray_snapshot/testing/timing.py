@@ -70,7 +70,7 @@ class Timing:
             cells[cell] = table.id_of(tuple(queue))
         if waiting is not None:
             record: Inside = table.values[cells[waiting]]
-            seconds = record.left or 0.0
+            seconds = record.wait.timeout or 0.0
             cells[waiting] = table.id_of(replace(record, when=When(seconds, instant, _due(clock, seconds))))
         self.tidy(cells, name)
 

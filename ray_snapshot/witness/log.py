@@ -208,11 +208,7 @@ def _check_numbers(line: list[Action]) -> None:
         expected += action.step == 0
         if action.number != expected:
             what = "is there twice" if action.number < expected else f"comes behind action {expected - 1}"
-            raise DiffersError(
-                f"the trace has a hole: {action} {what}: rows were lost or changed",
-                machine=action.machine,
-                number=action.number,
-            )
+            raise differs(action, f"{what}: rows were lost or changed", before="the trace has a hole: ")
 
 
 def _check_colours(line: list[Action]) -> None:
@@ -242,11 +238,8 @@ def _check_channels(line: list[Action]) -> None:
                 numbers[message.channel] = expected
             else:
                 gap = f"nobody sent number {expected}" if key[3] > expected else "it was sent before"
-                raise DiffersError(
-                    f"the trace has a hole: {action} sent {told_id(key)}, and {gap}: rows were lost or changed",
-                    machine=key[0],
-                    number=action.number,
-                )
+                text = f"sent {told_id(key)}, and {gap}: rows were lost or changed"
+                raise differs(action, text, before="the trace has a hole: ")
 
 
 def _ordered(by_machine: Mapping[str, list[Action]], sent_by: Mapping[MessageId, Action]) -> Iterator[Action]:
@@ -294,9 +287,9 @@ def _check_left_out(left_out: list[Action], sent_by: Mapping[MessageId, Action])
                 raise differs(action, f"accepts its creation from {message.key[0]}, which no logged action sent")
 
 
-def differs(action: Action, text: str) -> DiffersError:
-    """The error of an action that does something else than was logged."""
-    return DiffersError(f"{action} {text}", machine=action.machine, number=action.number)
+def differs(action: Action, text: str, *, before: str = "") -> DiffersError:
+    """The error of an action that does something else than was logged; `before`: words in front of it."""
+    return DiffersError(f"{before}{action} {text}", machine=action.machine, number=action.number)
 
 
 def not_replayable(action: Action, text: str) -> NotReplayableError:

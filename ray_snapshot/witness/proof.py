@@ -371,10 +371,10 @@ def _check_state(stage: Stage, action: Action, snapshot_id: str, recorded: Any, 
         return
     before = last_equal.get(action.machine)
     since = f"; behind its action {before.number} both were equal" if before is not None else ""
+    text = f"{action.machine} holds {short(found, 120)} here, and held {short(recorded, 120)} then (snapshot {snapshot_id})"
+    why = "it is not deterministic (chance, clocks, files, threads), or the history was changed"
     raise DiffersError(
-        f"behind {action}, {action.machine} holds {short(found, 120)} here, and held {short(recorded, 120)} then (snapshot"
-        f" {snapshot_id}){_difference(found, recorded)}{since}: it is not deterministic (chance, clocks, files, threads),"
-        " or the history was changed",
+        f"behind {action}, {text}{_difference(found, recorded)}{since}: {why}",
         machine=action.machine,
         number=action.number,
     )
