@@ -165,7 +165,8 @@ class Stage:
 
     def _perform(self, act: Act, inputs: tuple[Any, ...], clock: float | None, *, has_sites: bool) -> Outcome:
         self.executions += 1
-        self.tracked.look()
+        if not self.tracked.is_installed:
+            self.tracked.look()
         sites: list[Site] | None = [] if has_sites else None
         doing = Execution(act, [*inputs], clock, act.around, sites, self.guards, self._differs)
         if act.machine != DRIVER:
