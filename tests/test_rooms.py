@@ -2,7 +2,6 @@
 
 import ast
 import re
-import subprocess
 import sys
 import tomllib
 from collections import Counter, defaultdict
@@ -10,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from clean import clean_environment
+from clean import ran
 
 ROOT = Path(__file__).parent.parent
 LINE = re.compile(r"^\| ([a-z_.]+) \| ([^|\d]+) \| ([^|\d]*) \|$", re.MULTILINE)
@@ -143,9 +142,7 @@ def test_rooms_without_ray_load_without_it() -> None:
 def loaded(names: list[str], check: str) -> tuple[int, str]:
     """How a process ends that loads these modules, and what it says; `check` runs behind each."""
     code = f"import importlib, sys\nfor name in {names}:\n    importlib.import_module(name)\n    {check}"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True, timeout=120, check=False
-    )
+    done = ran(sys.executable, "-c", code)
     return done.returncode, done.stderr
 
 

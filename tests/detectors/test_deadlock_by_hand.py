@@ -1,6 +1,5 @@
 """Deadlocks that one can check by looking at them."""
 
-import subprocess
 import sys
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from calls_by_hand import table
-from clean import clean_environment
+from clean import ran
 from waiting_game import BEFORE, LATER, NOW
 
 import ray_snapshot as rs
@@ -445,7 +444,5 @@ before = set(sys.modules)
 assert Deadlock().evaluate(snapshot).holds is True
 print(sorted(set(sys.modules) - before), "scipy" in sys.modules)
 """
-    found = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=clean_environment()
-    )
+    found = ran(sys.executable, "-c", script)
     assert (found.stdout.strip(), found.stderr) == (f"[] {machines > 10_000}", "")

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 
 from ray_snapshot.schema import TABLES
 
@@ -45,14 +45,7 @@ def site() -> Path:
     """The site, built as `make docs` builds it."""
     order = re.search(r"^docs: .*\n\t\$\(BIN\)/python (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert order is not None
-    done = subprocess.run(
-        [sys.executable, *order[1].split()],
-        cwd=ROOT,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran(sys.executable, *order[1].split(), cwd=ROOT, seconds=1_800.0)
     assert (done.returncode, done.stderr) == (0, "")
     return ROOT / "build" / "site"
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import typer
+from clean import ran
 
 from ray_snapshot.cli import each_command, make_app
 from ray_snapshot.spark_jobs import JOBS
@@ -60,7 +61,4 @@ def as_process(line: Sequence[str], folder: Path, **more: str) -> subprocess.Com
     """Run a command as a user would, with an environment made from nothing."""
     (folder / PROGRAM).write_text("print('done')\n")
     environment = {"HOME": str(folder), "PATH": "/usr/bin:/bin", **more}
-    command = [str(Path(sys.executable).with_name("ray-snapshot")), *line]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    return ran(Path(sys.executable).with_name("ray-snapshot"), *line, cwd=folder, env=environment)

@@ -163,6 +163,12 @@ class App:
             await self.until(lambda machine=machine: (step, generation) in self.told(machine))
             await self.watcher.stepped(machine, step, generation)
 
+    async def went_back(self, generation: int = 1) -> None:
+        back = self.go_back()
+        for step in (STOP, LOAD, START):
+            await self.take(step, generation)
+        await back
+
     def go_back(self, seconds: float = BOUND_S) -> asyncio.Task[Any]:
         return asyncio.get_running_loop().create_task(self.watcher.go_back("s", seconds))
 
@@ -208,11 +214,7 @@ async def test_hosts_stop_when_all_processes_have_and_all_load_before_any_goes_o
 
 @on_an_app
 async def test_what_was_in_flight_goes_to_who_has_sent_it(app: App) -> None:
-    back = app.go_back()
-    await app.take(STOP)
-    await app.take(LOAD)
-    await app.take(START)
-    await back
+    await app.went_back()
     of_actor, of_driver, of_host = app.share(ACTOR), app.share(DRIVER), app.host.share
     assert [one[:4] for one in of_actor.mail] == [("A:a+1", "m", "mail", 1), ("A:a+1", "m", "mail", 2)]
     assert (of_actor.post, of_driver.mail) == (None, [])
@@ -238,10 +240,7 @@ async def test_who_does_not_stop_leaves_the_machines_as_they_were(app: App) -> N
     assert app.host.rolled == []
     assert app.watcher.recovery.generation == app.watcher.processes.rolling.loaded == 0
     assert Release(1) in app.watcher.processes.outboxes.boxes[ACTOR].commands
-    again = app.go_back()
-    for step in (STOP, LOAD, START):
-        await app.take(step, 2)
-    await again
+    await app.went_back(2)
     assert app.host.rolled == [(STOP, 2), (LOAD, 2), (START, 2)]
 
 
@@ -256,10 +255,7 @@ async def test_a_machine_whose_action_was_cut_short_cannot_go_on_as_it_was(app: 
 
 @on_an_app
 async def test_that_a_machine_has_stopped_in_the_past_is_no_news(app: App) -> None:
-    back = app.go_back()
-    for step in (STOP, LOAD, START):
-        await app.take(step)
-    await back
+    await app.went_back()
     await app.watcher.stopped(["m"], 1, 0)
     told = await app.watcher.joined_system(ACTOR)
     assert told is not None
@@ -293,10 +289,7 @@ async def test_a_machine_that_does_not_take_its_state_back_ends_the_restore_and_
     await app.watcher.recovery._could_not(app.host.fault, 1, fault)
     assert app.watcher.course.failure is None
     app.host.fault = None
-    again = app.go_back()
-    for step in (STOP, LOAD, START):
-        await app.take(step, 2)
-    await again
+    await app.went_back(2)
     assert not app.watcher.processes.rolling.is_torn
 
 
@@ -324,10 +317,7 @@ async def test_a_snapshot_of_other_machines_is_refused_with_nothing_changed(
 
 @on_an_app
 async def test_a_system_that_is_opened_after_a_restore_begins_in_its_generation(app: App) -> None:
-    back = app.go_back()
-    for step in (STOP, LOAD, START):
-        await app.take(step)
-    await back
+    await app.went_back()
     await app.watcher.dismiss_system(1.0)
     joined = await app.watcher.admit_system("observer", 5.0)
     assert (joined.life, joined.generation, app.watcher.recovery.generation) == (2, 1, 1)

@@ -1,13 +1,12 @@
 """A Ray with internals of another shape: one clear error before anything is replaced. No cluster in here."""
 
-import subprocess
 import sys
 from typing import Any
 
 import pytest
 import ray
 import ray.actor
-from clean import clean_environment
+from clean import ran
 
 import ray_snapshot as rs
 from ray_snapshot.instrument import cluster_shape, shape
@@ -66,14 +65,7 @@ def test_every_name_that_is_only_read_and_is_gone_is_told(monkeypatch: pytest.Mo
 @pytest.mark.contract
 def test_run_tells_it_in_one_line_where_a_module_of_rays_is_missing() -> None:
     program = "import sys\nsys.modules['ray._private.auto_init_hook'] = None\nfrom ray_snapshot.cli import main\n"
-    done = subprocess.run(
-        [sys.executable, "-c", f"import ray\n{program}sys.exit(main(['run', 'nothing.py']))"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env=clean_environment(),
-    )
+    done = ran(sys.executable, "-c", f"import ray\n{program}sys.exit(main(['run', 'nothing.py']))")
     assert done.returncode == 2
     assert done.stderr.startswith(f"ray-snapshot: error: Ray {ray.__version__}: import of ray._private.auto_init_hook")
     assert done.stderr.count("\n") == 1
@@ -93,14 +85,7 @@ for _ in range(2):
     except rs.UnsupportedRayError as error:
         raise SystemExit(str(error))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env=clean_environment(),
-    )
+    done = ran(sys.executable, "-c", program)
     untested = f"ray-snapshot is tested with Ray {RANGE}; this is Ray 2.999.0\n"
     assert done.returncode == ends, done.stderr
     assert done.stderr == untested if ends == 0 else done.stderr.startswith("Ray 2.999.0: ActorClass._remote has not")

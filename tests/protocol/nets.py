@@ -55,6 +55,11 @@ class Net:
         self.cores[host].request(number)
         self.cores[host].boundary()
 
+    def turn(self, host: str, number: int) -> None:
+        """The same, and its machines are copied."""
+        self.record(host, number)
+        self.copy(host)
+
     def act(self, host: str) -> tuple[str, list[Any]] | None:
         """One whole action: who, and what it accepted."""
         core = self.cores[host]

@@ -159,14 +159,12 @@ def accepts_all(net: Net, host: str) -> list[object]:
 
 def test_an_input_that_has_delivered_its_barrier_is_blocked_until_all_have() -> None:
     net = barrier_net(ALIGNED, THREE, *JOINED)
-    net.record("A", 1)
-    net.copy("A")
+    net.turn("A", 1)
     net.send("a", "c", "behind a's barrier")
     net.send("b", "c", "before b's barrier")
     net.carry_all()
     assert accepts_all(net, "C") == ["before b's barrier"]
-    net.record("B", 1)
-    net.copy("B")
+    net.turn("B", 1)
     net.carry_all()
     assert accepts_all(net, "C") == ["behind a's barrier"]
     assert net.cores["C"].open[1].copies[0].extra == ("before b's barrier",)
@@ -176,8 +174,7 @@ def test_an_input_that_has_delivered_its_barrier_is_blocked_until_all_have() -> 
 def test_blocked_messages_and_the_time_of_alignment_are_counted_per_snapshot() -> None:
     now = [10.0]
     net = barrier_net(ALIGNED, THREE, *JOINED, clock=lambda: now[0])
-    net.record("A", 1)
-    net.copy("A")
+    net.turn("A", 1)
     for text in ("one", "two"):
         net.send("a", "c", text)
     net.carry_all()
@@ -187,8 +184,7 @@ def test_blocked_messages_and_the_time_of_alignment_are_counted_per_snapshot() -
     net.carry_all()  # a barrier of 2 behind the messages is none of them
     now[0] = 20.0
     for number in (1, 2):
-        net.record("B", number)
-        net.copy("B")
+        net.turn("B", number)
         net.carry_all()
         accepts_all(net, "C")
         net.copy("C")
@@ -199,10 +195,8 @@ def test_blocked_messages_and_the_time_of_alignment_are_counted_per_snapshot() -
 
 def test_barriers_are_counted_for_the_snapshot_that_they_are_sent_for() -> None:
     net = barrier_net(ALIGNED, THREE, ("a", "b"), ("a", "c"))
-    net.record("A", 1)
-    net.copy("A")
-    net.record("A", 2)
-    net.copy("A")
+    net.turn("A", 1)
+    net.turn("A", 2)
     assert [net.cores["A"].open[number].marker_count for number in (1, 2)] == [2, 2]
 
 
@@ -211,8 +205,7 @@ def test_on_an_acyclic_graph_there_is_no_channel_state_however_snapshots_overlap
     for number in (1, 2):
         for host in ("A", "B"):
             net.send(host.lower(), "c", f"before {number}")
-            net.record(host, number)
-            net.copy(host)
+            net.turn(host, number)
     net.carry_all()
     accepts_all(net, "C")
     net.copy()
@@ -227,8 +220,7 @@ def test_an_undeclared_channel_counts_as_a_back_edge() -> None:
     net.carry("B", "C")
     accepts_all(net, "C")
     net.send("b", "c", "undeclared")
-    net.record("A", 1)
-    net.copy("A")
+    net.turn("A", 1)
     net.carry("A", "C")
     net.copy("C")  # nobody waits for b
     assert net.cores["C"].is_recorded(1)
@@ -239,14 +231,12 @@ def test_an_undeclared_channel_counts_as_a_back_edge() -> None:
 
 def test_what_is_accepted_behind_a_barrier_that_nobody_aligned_is_foretold_as_a_duplicate() -> None:
     net = barrier_net(AT_LEAST_ONCE, THREE, *JOINED)
-    net.record("A", 1)
-    net.copy("A")
+    net.turn("A", 1)
     for text in ("once", "twice"):
         net.send("a", "c", text)
     net.carry_all()
     assert accepts_all(net, "C") == ["once", "twice"]
-    net.record("B", 1)
-    net.copy("B")
+    net.turn("B", 1)
     net.carry_all()
     net.send("a", "c", "behind the record")
     net.carry_all()
@@ -259,8 +249,7 @@ def test_what_is_accepted_behind_a_barrier_that_nobody_aligned_is_foretold_as_a_
 
 def test_duplicates_of_a_snapshot_that_was_given_up_are_not_kept() -> None:
     net = barrier_net(AT_LEAST_ONCE, THREE, *JOINED)
-    net.record("A", 1)
-    net.copy("A")
+    net.turn("A", 1)
     net.send("a", "c", "red")
     net.carry_all()
     accepts_all(net, "C")
@@ -275,8 +264,7 @@ def test_duplicates_of_a_snapshot_that_was_given_up_are_not_kept() -> None:
 def test_a_red_call_forces_its_target_to_record_before_the_alignment_ends(mode: Mode) -> None:
     """Trap 13: the caller waits inside its action, and might be the one whose barrier is awaited."""
     net = barrier_net(mode, THREE, *JOINED)
-    net.record("A", 1)
-    net.copy("A")
+    net.turn("A", 1)
     net.send("b", "c", "white, and still to come")
     core = net.cores["A"]
     core.send(net.machine("a"), "c", "call", "ask", "red", 0.0)
@@ -292,8 +280,7 @@ def test_a_red_call_forces_its_target_to_record_before_the_alignment_ends(mode: 
 def test_a_red_call_makes_an_aligning_machine_record() -> None:
     """Trap 13, where the barrier of the call's own channel came in front of it."""
     net = barrier_net(ALIGNED, THREE, *JOINED)
-    net.record("A", 1)
-    net.copy("A")
+    net.turn("A", 1)
     net.carry("A", "C")
     assert net.machine("c").copied == 0
     net.cores["A"].send(net.machine("a"), "c", "call", "ask", "red", 0.0)
@@ -319,8 +306,7 @@ def test_a_machine_that_takes_what_stood_in_front_of_the_last_barrier_is_due_wit
     """So that the world can record it in the middle, should the action be long."""
     net = barrier_net(ALIGNED, THREE, ("a", "c"))
     net.send("a", "c", "in front")
-    net.record("A", 1)
-    net.copy("A")
+    net.turn("A", 1)
     net.carry_all()
     core = net.cores["C"]
     core.boundary()
@@ -332,16 +318,14 @@ def test_a_machine_that_takes_what_stood_in_front_of_the_last_barrier_is_due_wit
 def test_a_machine_that_has_lost_patience_is_unaligned_for_this_snapshot_and_for_no_other() -> None:
     net = barrier_net(ALIGNED, THREE, *JOINED)
     net.send("b", "c", "white")
-    net.record("A", 1)
-    net.copy("A")
+    net.turn("A", 1)
     net.carry_all()
     net.barrier_core("C").force(1)
     net.copy("C")
     net.record("B", 1)
     net.carry_all()
     assert in_flight(net) == {("b", "c"): ["white"]}
-    net.record("A", 2)
-    net.copy("A")
+    net.turn("A", 2)
     net.carry_all()
     net.copy("C")
     assert net.machine("c").copied == 1  # it awaits b's barrier for 2
@@ -353,8 +337,7 @@ def test_a_parked_left_in_front_of_a_barrier_does_not_hold_the_barrier_back() ->
     net.carry_all()
     assert net.act("C") is None
     for host in ("A", "B"):
-        net.record(host, 1)
-        net.copy(host)
+        net.turn(host, 1)
     net.carry_all()
     net.copy()
     net.send("b", "c", "r", method="right")
@@ -367,8 +350,7 @@ def test_a_parked_left_in_front_of_a_barrier_does_not_hold_the_barrier_back() ->
 def test_a_join_looks_again_when_its_channel_is_unblocked() -> None:
     net = barrier_net(ALIGNED, {"a": "A", "c": "C"}, ("a", "c"), joins=(("left", "right"),))
     net.send("a", "c", "l", method="left")
-    net.record("A", 1)
-    net.copy("A")
+    net.turn("A", 1)
     net.send("a", "c", "r", method="right")
     net.carry("A", "C")
     net.act("C")  # the left is parked; the right is red, and is not taken in the same white action
@@ -388,8 +370,7 @@ def test_a_machine_that_stops_waits_for_no_barriers() -> None:
 
 def test_a_snapshot_that_is_given_up_unblocks_every_input() -> None:
     net = barrier_net(ALIGNED, THREE, *JOINED)
-    net.record("A", 1)
-    net.copy("A")
+    net.turn("A", 1)
     net.send("a", "c", "blocked")
     net.carry_all()
     assert net.act("C") is None
@@ -401,8 +382,7 @@ def test_a_snapshot_that_is_given_up_unblocks_every_input() -> None:
 
 def test_a_host_that_is_told_that_nobody_wants_its_numbers_unblocks_every_input() -> None:
     net = barrier_net(ALIGNED, THREE, *JOINED)
-    net.record("A", 1)
-    net.copy("A")
+    net.turn("A", 1)
     net.send("a", "c", "blocked")
     net.carry_all()
     assert net.act("C") is None
@@ -415,8 +395,7 @@ def test_a_barrier_of_a_number_that_was_given_up_before_is_passed_on_at_once() -
     net = barrier_net(ALIGNED, THREE, ("a", "b"), ("b", "c"))
     for host in ("B", "C"):
         net.cores[host].abort(1)
-    net.record("A", 1)
-    net.copy("A")
+    net.turn("A", 1)
     for source, target in (("A", "B"), ("B", "C")):
         net.carry(source, target)
         net.copy(target)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from asked_histories import bank, snapshot, write
-from clean import clean_environment
+from clean import clean_environment, ran
 from deltalake import DeltaTable
 
 from ray_snapshot.cli import main
@@ -286,9 +286,7 @@ def test_the_process_can_write_no_file_and_has_bounds(tmp_path: Path) -> None:
         f"import pathlib\ntry:\n    pathlib.Path({str(tmp_path / 'new')!r}).write_text('x')\n"
         "except OSError as error:\n    print(error.strerror)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True, timeout=120, check=False
-    )
+    done = ran(sys.executable, "-c", code)
     assert done.stdout.splitlines() == ["[70, 0]", "True", "File too large"], done.stderr
 
 

@@ -52,35 +52,14 @@ def test_what_is_gone_back_to_stays_however_large_those_are_that_come_after_it(m
     assert kept(keeper) == [7, 8, 9]
 
 
-def test_what_the_driver_had_a_copy_of_before_stays_until_something_is_pinned() -> None:
-    """The service goes back to it already, and its word comes later than the driver's."""
+def test_what_the_driver_has_a_copy_of_and_what_is_being_gone_back_to_stay() -> None:
+    """How long: `protocol.recovery_line`, in every order."""
     keeper = Keeper("run", None, None)
     keep(keeper, [1, 2, 3])
-    keeper.pin("s1")
-    for snapshot_id in ("s2", "s3"):
-        assert keeper.lend(snapshot_id) is not None
-    keep(keeper, range(4, LIMITS.memory_checkpoints + 4))
-    assert kept(keeper)[:3] == [1, 2, 3]
-    keeper.pin("s2")
-    keep(keeper, [LIMITS.memory_checkpoints + 4])
-    assert kept(keeper)[:3] == [2, 3, 7]
-
-
-def test_what_is_being_gone_back_to_stays_until_that_is_done() -> None:
-    """It is planned once before anybody stops, and then for each generation that is begun."""
-    keeper = Keeper("run", None, None)
-    keep(keeper, range(1, LIMITS.memory_checkpoints + 1))
+    assert keeper.lend("s2") is not None
     assert keeper.plan("s1", GROUND).number == 1
-    keep(keeper, [LIMITS.memory_checkpoints + 1])
-    assert keeper.plan("s1", GROUND).number == 1
-    keeper.pin("s3")  # agreed to before
-    keep(keeper, [LIMITS.memory_checkpoints + 2])
-    assert keeper.plan("s1", GROUND).number == 1
-    keeper.pin("s1")
-    keep(keeper, [LIMITS.memory_checkpoints + 3])
-    keeper.pin("s4")
-    keep(keeper, [LIMITS.memory_checkpoints + 4])
-    assert "s1" not in keeper.kept
+    keep(keeper, range(4, 2 * LIMITS.memory_checkpoints))
+    assert kept(keeper)[:3] == [1, 2, LIMITS.memory_checkpoints + 2]
 
 
 def test_an_analyst_that_is_started_anew_lets_go_of_nothing_that_may_be_gone_back_to() -> None:

@@ -16,7 +16,7 @@ from typing import IO
 
 import pyarrow.parquet as pq
 import pytest
-from clean import clean_environment
+from clean import clean_environment, ran
 from small_histories import BANK, live, snapshot, write
 from started import started
 
@@ -133,9 +133,7 @@ def submitted(
     }
     given = [option for name, value in settings.items() for option in ("--conf", f"{name}={value}")]
     command = [str(home / "bin" / "spark-submit"), "--master", address, *given, *program]
-    return subprocess.run(
-        command, env=ENVIRONMENT | more, cwd=folder, capture_output=True, text=True, timeout=BOUND_S, check=False
-    )
+    return ran(*command, env=ENVIRONMENT | more, cwd=folder, seconds=BOUND_S)
 
 
 READER = """

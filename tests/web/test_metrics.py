@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from clean import clean_environment
+from clean import clean_environment, ran
 from incidents import deadlocked, healthy
 from prometheus_client.parser import text_string_to_metric_families
 from started import started
@@ -218,15 +218,7 @@ def test_prometheus_reads_them_draws_every_panel_and_an_alert_fires_on_a_deadloc
 def test_the_alert_rules_say_what_they_mean(tmp_path: Path) -> None:
     shutil.copy(ROOT / "ray_snapshot/grafana/alerts.yml", tmp_path)
     (tmp_path / "rules.yml").write_text(RULES)
-    done = subprocess.run(
-        ["promtool", "test", "rules", "rules.yml"],
-        cwd=tmp_path,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran("promtool", "test", "rules", "rules.yml", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
