@@ -1,4 +1,4 @@
-"""A thread that `threading` does not list may act as any other: no Ray in here."""
+"""A thread that `threading` does not list may act as any other. No Ray is started in here."""
 
 import _thread
 import threading
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from ray.util.tracing.tracing_helper import _inject_tracing_into_class
 
 from ray_snapshot.instrument.here import HARNESS, own_threads
 from ray_snapshot.instrument.process.blocked_threads import BlockedThreads
@@ -57,8 +58,16 @@ def _serve(stands: _Stands) -> None:
     stands.serve()
 
 
-def test_a_thread_that_threading_has_not_started_may_act_until_it_ends() -> None:
-    stands = _Stands()
+class _Traced(_Stands):
+    """As an actor that has begun such a thread: Ray has put a function around each of its methods."""
+
+
+_inject_tracing_into_class(_Traced)
+
+
+@pytest.mark.parametrize("kind", [_Stands, _Traced])
+def test_a_thread_that_threading_has_not_started_may_act_until_it_ends(kind: type[_Stands]) -> None:
+    stands = kind()
     with stands.standing(lambda: _thread.start_new_thread(stands.serve, ())):
         (name,) = _acting_here()
         assert name.startswith("without a name (")

@@ -6,13 +6,15 @@ import asyncio
 import gc
 import inspect
 import socket
+import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 import uvloop
+from ray.util.tracing.tracing_helper import _inject_tracing_into_class
 
 from ray_snapshot.instrument.process import loops, reach
 from ray_snapshot.instrument.process.coroutines import background, note_wait, parked_at, resolved
@@ -212,6 +214,52 @@ def _closure(world: World) -> Any:
     return later(expire)
 
 
+async def cancel_all() -> None:
+    await asyncio.sleep(60)
+    for task in asyncio.all_tasks():
+        task.cancel()
+
+
+TASKS: list[Any] = []
+
+
+class Keeper:
+    """Its tasks are found by names alone: of a method, of a function of the module, of a global."""
+
+    async def watch(self) -> None:
+        await asyncio.sleep(60)
+        self.expire()
+
+    def expire(self) -> None:
+        end_all()
+
+
+_inject_tracing_into_class(Keeper)  # as Ray does with an actor's
+
+
+def end_all() -> None:
+    while TASKS:
+        TASKS.pop().cancel()
+
+
+def _by_names(world: World) -> Any:
+    TASKS[:] = [this()]
+    return begun_beside(world, Keeper().watch())
+
+
+@contextmanager
+def _a_thread(*work: Any) -> Iterator[None]:
+    """Of the app's own, with work for later."""
+    end = threading.Event()
+    thread = threading.Thread(target=lambda *_: end.wait(), args=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
+
+
 def _just_now(world: World) -> None:
     """Its future is done, and its own step is due."""
     _again(this().cancel, world.steps - 1)
@@ -226,6 +274,8 @@ BESIDE: dict[str, Callable[[World], Any]] = {
     "one that gathers": lambda world: begun_beside(
         world, cancel_after(asyncio.gather(asyncio.ensure_future(asyncio.sleep(60))), this())
     ),
+    "one that asks for all tasks": lambda world: begun_beside(world, cancel_all()),
+    "one with the names of what has it": _by_names,
     "one that keeps its task": lambda world: begun_beside(world, asleep(world)),
     "one that wakes another": _one_that_wakes_another,
     "one with a coroutine in hand": _with_a_coroutine_in_hand,
@@ -492,6 +542,21 @@ def test_what_cannot_reach_the_calls_task_or_is_not_looked_into_is_no_timeout_of
     ((wait,), status, _, acting) = world.waits_of(awaits_beside(begin))
     assert (wait.may_act, status) == (False, "blocked")
     assert "timers" in acting.split(" ")
+
+
+@pytest.mark.parametrize("may_cancel", [False, True])
+def test_a_thread_that_has_hold_of_a_call_and_hands_work_to_its_loop_may_cancel_it(
+    world: World, may_cancel: bool
+) -> None:
+    def cancel(loop: Any, task: Any) -> None:
+        loop.call_soon_threadsafe(task.cancel)
+
+    async def body(world: World) -> None:
+        with _a_thread(cancel if may_cancel else None, this()):
+            await world.reply()
+
+    ((wait,), _, _, _) = world.waits_of(body)
+    assert wait.may_act is may_cancel
 
 
 def test_what_a_call_awaits_beside_too_much_to_search_cannot_be_told(world: World) -> None:

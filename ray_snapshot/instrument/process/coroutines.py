@@ -17,6 +17,7 @@ from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process import loops
 from ray_snapshot.instrument.process.reach import Reach
 from ray_snapshot.protocol.calls import Awaited, CallWait, MachineReport
@@ -242,6 +243,7 @@ def _reach(
 ) -> Reach:
     """What the loop's timers, the tasks that go on by themselves, and these others may cancel or wake. `judged`: tasks of calls
     of which those that go on are among the others."""
+    calls = [*calls]
     reach, found = Reach(calls, wanted), loops.pending(loop) if wanted else None
     if found is None:
         reach.is_all = not wanted
@@ -249,7 +251,16 @@ def _reach(
     running = asyncio.current_task(loop)
     acting = (one for one in asyncio.all_tasks(loop) - judged if one is not running and _may_go_on(one, set()))
     reach.add([*found.timers, *others, *acting])
-    return reach
+    return _or_by_threads(reach, Reach(calls, wanted, _ON_THE_LOOP))
+
+
+_ON_THE_LOOP = frozenset({"call_soon_threadsafe", "run_coroutine_threadsafe"})
+
+
+def _or_by_threads(reach: Reach, by_threads: Reach) -> Reach:
+    """With what the app's threads may cancel: they have code run on the loop, for a task is no thread's to touch."""
+    by_threads.add(own_threads())
+    return reach.joined(by_threads) if by_threads.names_one else reach
 
 
 def may_go_on(task: Any) -> bool:

@@ -167,14 +167,17 @@ def unlisted(frames: Mapping[int, FrameType]) -> list[str]:
 
 _NOT_THE_APPS = ("ray.", "ray_snapshot.")
 
+_AROUND_THE_APPS = ("ray.util.tracing.", "ray_snapshot.instrument.hooks.")
+"""Modules whose frames stand around code of the app's: Ray traces each method of an actor, and so do we."""
+
 
 def _is_begun_by(frame: FrameType, packages: tuple[str, ...]) -> bool:
-    """Whether the outermost frame of a thread, but for those of `threading` itself, is in one of these packages.
+    """Whether the outermost frame of a thread, but for those of `threading` and around methods, is in one of these packages.
 
     A debugger takes its threads out of the list of `threading`.
     """
     names = [str(one.f_globals.get("__name__", "")) for one, _ in walk_stack(frame)]
-    begun = [name for name in names if name != "threading"]
+    begun = [name for name in names if name != "threading" and not name.startswith(_AROUND_THE_APPS)]
     return bool(begun) and begun[-1].startswith(packages)
 
 

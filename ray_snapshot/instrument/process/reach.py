@@ -1,24 +1,27 @@
 """What tasks and timers have within reach, and may cancel or wake: one search, under one bound, for all of a report.
 
 Goes from object to object as the garbage collector does (`gc.get_referents`), the small ones first, so no code of the app's
-runs, nothing is kept of what is found, and no frame is given variables that would outlive it. Standard library only.
+runs, nothing is kept of what is found, and no frame is given variables that would outlive it. What the app's own code has
+hold of by a name, a global or a method, is within reach where that code is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-from collections import deque
-from collections.abc import Iterable
+import logging
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator
 from contextvars import Context
 from heapq import heappop, heappush
-from types import CoroutineType, FrameType, FunctionType, ModuleType
+from types import CodeType, CoroutineType, FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 from weakref import ref
 
 from ray_snapshot.limits import LIMITS
+from ray_snapshot.runtime.here import USERS, rank_of
 
-_CLOSED = (type, ModuleType, FrameType, asyncio.AbstractEventLoop, Context)
+_CLOSED = (type, ModuleType, FrameType, asyncio.AbstractEventLoop, Context, logging.Logger)
 """Kinds of objects through which everything can be reached."""
 
 _CONTAINERS = (list, dict, set, frozenset, tuple, deque)
@@ -36,33 +39,56 @@ class _Kind(NamedTuple):
 class Reach:
     """The tasks and futures that have been reached; asking for one costs nothing."""
 
-    def __init__(self, calls: Iterable[tuple[Any, Any]], wanted: Iterable[Any]) -> None:
-        """`calls`: the task and the coroutine of each; `wanted`: the tasks that matter, the search ends with the last."""
+    def __init__(
+        self, calls: Iterable[tuple[Any, Any]], wanted: Iterable[Any], names: frozenset[str] = frozenset()
+    ) -> None:
+        """`calls`: the task and the coroutine of each; `wanted`: the tasks that matter, the search ends with the last, if
+        code was reached that has one of these names."""
+        self._needs = names
         self.is_all = True
         """Whether everything that can be reached was looked at, or everything that matters found."""
+        self.ends_all = False
+        """Whether code that was reached asks for all tasks of its loop."""
         self._calls = {id(task): coroutine for task, coroutine in calls}
         self._wanted = {id(task) for task in wanted}
         self._found: dict[int, Any] = {}
         self._seen: set[int] = set()
         self._kinds: dict[int, _Kind] = {}
+        self._names: set[str] = set()
+        self._methods: defaultdict[str, list[FunctionType]] = defaultdict(list)
         self._small: deque[Any] = deque()
         self._large: list[tuple[int, int, Any]] = []
         self._left = LIMITS.searched_references
 
     def __contains__(self, item: object) -> bool:
-        return id(item) in self._found
+        return self.ends_all or id(item) in self._found
 
     def add(self, roots: Iterable[Any]) -> None:
         """Search from these: a task or future that is woken or cancelled wakes by its callbacks those that wait for it."""
         for item in roots:
             self._meet(item)
-        while self._wanted and (item := self._next()) is not None:
+        while not self._is_enough and (item := self._next()) is not None:
             found = self._within(item)
             self._left -= 1 + len(found)
             for one in found:
                 self._meet(one)
         self._small.clear()
         self._large.clear()
+
+    @property
+    def names_one(self) -> bool:
+        """Whether code of the app's was reached that has one of the names."""
+        return not self._needs.isdisjoint(self._names)
+
+    @property
+    def _is_enough(self) -> bool:
+        return (self.ends_all or not self._wanted) and (self.names_one or not self._needs)
+
+    def joined(self, other: Reach) -> Reach:
+        """With what another search has found."""
+        self._found |= other._found
+        self.is_all, self.ends_all = self.is_all and other.is_all, self.ends_all or other.ends_all
+        return self
 
     def anew(self, roots: Iterable[Any]) -> dict[int, Any]:
         """What is within reach of these alone, by id; under the same bound."""
@@ -88,7 +114,10 @@ class Reach:
         self._seen.add(id(item))
         if kind.is_future:
             self._found[id(item)] = item
+            is_wanted = id(item) in self._wanted
             self._wanted.discard(id(item))
+            if is_wanted and self._needs:
+                return  # the names are to be others' than its own
         if (size := _size(item)) > LIMITS.large_container_items:
             heappush(self._large, (size, len(self._seen), item))
         else:
@@ -99,10 +128,19 @@ class Reach:
             return [self._calls[id(item)], getattr(item, "_fut_waiter", None)]
         if issubclass(type(item), ref):
             return [ref.__call__(item)]
-        if type(item) is FunctionType:  # without the globals of its module
-            return [*(item.__closure__ or ()), *(item.__defaults__ or ()), *(item.__kwdefaults__ or {}).values()]
+        if type(item) is FunctionType:
+            own = [*(item.__closure__ or ()), *(item.__defaults__ or ()), *(item.__kwdefaults__ or {}).values()]
+            return own + self._named(item) if _is_the_apps(item) else own
         module = item.__globals__ if self._kind(item).has_globals else None
         return [one for one in gc.get_referents(item) if one is not module]
+
+    def _named(self, function: FunctionType) -> list[Any]:
+        """What a function of the app's names: globals of its module, and methods of what was reached."""
+        names = set(_names(function.__code__))
+        self._names |= names
+        self.ends_all = self.ends_all or "all_tasks" in names
+        values = [function.__globals__[name] for name in names if name in function.__globals__]
+        return values + [method for name in names for method in self._methods[name]]
 
     def _kind(self, item: Any) -> _Kind:
         kind = type(item)
@@ -110,7 +148,37 @@ class Reach:
             known = self._kinds[id(kind)] = _Kind(
                 _is_closed(kind), _has(kind, "_asyncio_future_blocking"), _has(kind, "__globals__")
             )
+            for name, method in () if known.is_closed else _methods(kind):
+                self._methods[name].append(method)
+                if name in self._names:
+                    self._meet(method)
         return known
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Of globals and attributes, in the functions inside, too."""
+    yield from code.co_names
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            yield from _names(one)
+
+
+def _methods(kind: type) -> Iterator[tuple[str, FunctionType]]:
+    """The app's own of a class."""
+    for one in type.__getattribute__(kind, "__mro__"):
+        for name, value in type.__getattribute__(one, "__dict__").items():
+            if type(value) is FunctionType and _is_the_apps(_innermost(value)):
+                yield name, value
+
+
+def _innermost(function: FunctionType) -> FunctionType:
+    """What decorators, as Ray's tracing, have been put around."""
+    inner = function.__dict__.get("__wrapped__")
+    return _innermost(inner) if type(inner) is FunctionType else function
+
+
+def _is_the_apps(function: FunctionType) -> bool:
+    return rank_of(function.__code__.co_filename) == USERS
 
 
 def _size(item: Any) -> int:
