@@ -56,8 +56,7 @@ class Member(NamedTuple):
         """Whether both are in one collective, or in the two halves of one."""
         if self.operation in _PAIRS:
             return other.operation == _PAIRS[self.operation] and (not other.among or self.rank in other.among)
-        is_same = max(self.begun, other.begun) >= 0 and other.number == self.number  # torch may have two names for it
-        return other.operation == self.operation or is_same
+        return other.operation == self.operation
 
     def is_met_by(self, other: Member) -> bool:
         """Whether a rank that waits here has what it needs of another, as torch counts: no proof while that one goes on."""
