@@ -8,6 +8,7 @@ computes nothing), `begun` (operations begun, where it waits for one of them tha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -147,6 +148,9 @@ class Group(NamedTuple):
             places.setdefault(row["machine"], place_of(row, str(kinds.get(row["machine"]) or ""), primitives))
         for wait in unexplained(snapshot):
             places.setdefault(wait.machine, f"{wait.what.removeprefix('in ')} ({wait.call_site})")
+        for text in snapshot.coverage.get("uncovered") or ():
+            if thread := re.fullmatch(r"thread .* (\(/.*\)) of (\S+)", str(text)):
+                places.setdefault(thread[2], f"a thread {thread[1]}")
         errors = {
             one["machine"]: sentence(one, snapshot.started_at) for one in rows(snapshot) if one["kind"] == "raised"
         }

@@ -79,6 +79,9 @@ def test_a_rank_in_a_wait_that_nothing_known_ends_may_come_or_not() -> None:
     assert verdict.evidence["depends_on"] == ["what ends the wait of Rank-2 in all_reduce"]
     on_a_thread = snapshot(stands(0), stands(1), elsewhere(2), unknown=unknown, status={"Rank-2": "passive"})
     assert "; rank 2 (Rank-2) is in all_reduce (data.py:12); " in Collective().evaluate(on_a_thread).sentence
+    threads = ("thread Monitoring(f) of Rank-2", "thread Training(f) (/app/train.py:13) of Rank-2")
+    reports = snapshot(stands(0), stands(1), elsewhere(2), uncovered=threads, status={"Rank-2": "passive"})
+    assert "; rank 2 (Rank-2) is in a thread (/app/train.py:13); " in Collective().evaluate(reports).sentence
 
 
 def test_a_rank_that_waits_for_one_of_those_that_wait_for_it_never_comes() -> None:
