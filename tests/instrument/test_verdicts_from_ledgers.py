@@ -1,6 +1,7 @@
 """What is said of a deadlock, and what is told beside it, of apps whose ledgers are written by hand. No Ray in here."""
 
 from collections.abc import Callable
+from concurrent import futures
 from typing import Any
 
 import pytest
@@ -93,6 +94,15 @@ def test_a_parked_call_is_in_a_deadlock_unless_something_may_wake_it(may_wake: A
     app = Parked()
     may_wake(app)
     assert app.verdict().holds is holds
+
+
+def test_threads_in_the_apps_own_code_that_wait_as_the_parked_call_does_are_told_beside_it() -> None:
+    app = Parked()
+    own, idle = "plan_0 (/srv/app.py:21, in queue.Queue.get)", f"pool_0 ({futures.thread.__file__}:81)"
+    for name in ("a", "b"):
+        app.known[name]["threads"] = Threads(parked=(own, idle))
+    assert app.snapshot().coverage["parked_threads"] == {"a": [own]}
+    assert app.verdict().evidence["callers"][0] == f"thread {own} of a waits, too"
 
 
 @pytest.mark.parametrize(

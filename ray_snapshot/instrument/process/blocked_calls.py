@@ -4,7 +4,7 @@ The thread of such a call stands still, so the call's machine is recorded at onc
 what else is recorded:
 
 - Only this process may end it, and none of the app's own threads here can act: the call is in a *local* wait, like `await` of
-  an asyncio lock. A call that runs here now, or a later one, may end it. `_is_all_known` says when that is certain: no compiled
+  an asyncio lock. A call that runs here now, or a later one, may end it. `_unknown` says when that is certain: no compiled
   code calls in, the app handles no signal in this thread, and garbage was collected after the wait began.
 - Anything else may end it: the call counts as active. After `LONG_S` the snapshot lists the wait (coverage, `unexplained`).
 
@@ -27,9 +27,10 @@ from ray_snapshot.instrument.process.blocked_threads import BlockedThread, Block
 from ray_snapshot.instrument.process.coroutines import held_up_by, last_before, parked_at, site_of
 from ray_snapshot.instrument.process.handed import awaited_task, awaited_thread, executed, joins
 from ray_snapshot.instrument.process.kernel_waits import kernel_wait
+from ray_snapshot.instrument.process.lock_holders import LockHolders
 from ray_snapshot.instrument.process.other_loops import goes_on
 from ray_snapshot.instrument.process.reports import LongWait
-from ray_snapshot.instrument.process.signals import is_timer_set, signals_may_act
+from ray_snapshot.instrument.process.signals import handled_signals, is_timer_set
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, LONG_S
 from ray_snapshot.protocol.calls import Awaited
@@ -70,19 +71,28 @@ class BlockedCalls:
         if calls != self._calls_seen:
             self._calls_seen, self._changed_at = calls, now
         waiting, wait_ids = list(self.calls()), list[int]()
+        methods = {
+            thread: process.ledger.running[call].method for call, thread in process.threads.items() if call in calls[1]
+        }
+        locks = LockHolders(methods, frames)
         beside = self._waits_beside(frames, now) if waiting else []  # looked at before those whose waits they may end
         for call_id, thread in waiting:
             one = self._blocked(thread, frames, now)
             if one is None:
                 continue
+            if one.is_for_a_lock:
+                one = replace(one, function=locks.of(frames[thread]) or one.function)
             if (task := awaited_task(thread, frames)) is not None:
                 one = _of_coroutine(one, last_before(task).get_coro())
             is_long = now - one.since >= LONG_S
-            is_proven = self._is_all_known(one, now) and is_long and beside == [] and call_id is not None
+            unknown = self._unknown(call_id, one, now)
+            is_proven = unknown is None and is_long and beside == [] and call_id is not None
             if call_id is None and one.is_at_rest:
                 self.wait_at_rest = one if is_long and beside == [] and not process.ledger.waits else None
             elif is_long and not is_proven and not self._goes_on(thread, frames):
-                one = replace(one, about=one.about or self._awaited_thread(thread, frames))
+                one = replace(
+                    one, about=self._joined(one.about) or self._awaited_thread(thread, frames) or unknown or ""
+                )
                 waits = (one, *(each for each in beside or () if now - each.since >= LONG_S))
                 long = (LongWait(each.since, each.call_site, each.what) for each in waits)
                 self.long_waits = tuple(dict.fromkeys((*self.long_waits, *long)))
@@ -209,16 +219,28 @@ class BlockedCalls:
                 waits.append(one)
         return waits
 
-    def _is_all_known(self, one: BlockedThread, now: float) -> bool:
-        """Whether a wait is local, and nothing but threads, calls and callbacks that are followed can end it."""
-        if not one.is_local or self.process.reloading.keeps or self.process.actor_loop.has_many_loops:
-            return False  # what stands on other loops is not followed
-        collections = capacity.COLLECTIONS
+    def _unknown(self, call_id: str | None, one: BlockedThread, now: float) -> str | None:
+        """What might end a wait beside threads, calls and callbacks that are followed, for a person; "" if it is not known yet;
+        None if nothing can."""
+        process, collections = self.process, capacity.COLLECTIONS
+        if not one.is_local or process.reloading.keeps:
+            return ""
+        if process.actor_loop.has_many_loops:
+            others = [call.method for key, call in process.ledger.running.items() if not call.waits and key != call_id]
+            return f"what its other concurrency groups may do{f' ({others[0]} runs)' if others else ''}"
         if collections.are_since(self._quiet_since(one)):
-            return not (collections.may_be_called or signals_may_act())
+            if handled := handled_signals():
+                return f"what the app's handler of {', '.join(handled)} may do"
+            return "what compiled code may do, which can call the app" if collections.may_be_called else None
         if now - one.since >= COLLECT_S:
             collections.collect()
-        return False
+        return ""
+
+    def _joined(self, about: str) -> str:
+        """What a wait is for; of a pipe with the child process that has ended badly, which may have had its other end."""
+        ended = self.process.recording.meter.ended if about == "a pipe" else ()
+        children = (f"child process {one.pid} ({one.program}) has ended with {one.how}" for one in ended)
+        return ", and ".join(filter(None, (about, *children)))
 
     def _quiet_since(self, one: BlockedThread) -> float:
         """Since when a thread has waited, and no other call has begun or ended here."""

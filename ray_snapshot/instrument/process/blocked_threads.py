@@ -12,7 +12,6 @@ Reads frames and objects as they are; runs no code of the app. Standard library 
 
 from __future__ import annotations
 
-import _thread
 import gc
 import queue
 import sys
@@ -34,13 +33,13 @@ from ray_snapshot.instrument.process.kernel_waits import (
     kernel_wait,
     standing,
 )
+from ray_snapshot.instrument.process.lock_holders import LOCKS
 from ray_snapshot.instrument.process.other_loops import is_at_rest
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import EVENT_WAIT
 from ray_snapshot.runtime.here import RAYS, STANDARD, frames_of_threads, place, rank_of
 
-_LOCKS = (_thread.LockType, threading._CRLock, _thread.RLock)  # type: ignore[attr-defined]
-_ENDED_BY_THREADS = {"acquire": _LOCKS, "get": (queue.SimpleQueue,)}
+_ENDED_BY_THREADS = {"acquire": LOCKS, "get": (queue.SimpleQueue,)}
 """Methods in C that wait for another thread, with the classes that have them."""
 
 
@@ -68,6 +67,11 @@ class BlockedThread:
     """What it waits for, for a person: "child process 17 (sleep), which is alive"; "" if that is not known."""
     is_local: bool
     """Whether only other threads, calls and callbacks of this process may end it."""
+
+    @property
+    def is_for_a_lock(self) -> bool:
+        """Whether the app's own line waits for a lock."""
+        return self.is_local and self.function.endswith(".acquire")
 
     @property
     def is_at_rest(self) -> bool:

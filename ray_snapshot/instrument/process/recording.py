@@ -199,7 +199,7 @@ class Recording:
                     long_waits=(*awaited, *futures, *self._long_waits(groups or (), now)),
                     groups=groups,
                     usage=self.meter.usage,
-                    ended_children=self.meter.ended,
+                    ended_children=(*self.meter.ended, *self.meter.gone),
                     ended_threads=tuple(ENDED_THREADS.copy()),  # any thread may end
                     raised=tuple(FAILURES.raised.values()),
                     read=tuple(key for key, _ in FAILURES.read.copy()),  # any thread may read

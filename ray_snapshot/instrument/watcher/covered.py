@@ -21,7 +21,7 @@ from ray_snapshot.protocol.call_collector import ResolvedWait
 from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, parsed
 from ray_snapshot.protocol.task_collector import parsed_target
 from ray_snapshot.protocol.tasks import ANYBODY, is_task, is_worker
-from ray_snapshot.runtime.here import split_place
+from ray_snapshot.runtime.here import USERS, rank_of, split_place
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.watcher.joined import Tables
@@ -58,6 +58,8 @@ class Coverage:
             coverage |= {"held_generators": held}
         if primitives := self._primitives():
             coverage |= {"primitives": primitives}
+        if parked := self._parked_threads():
+            coverage |= {"parked_threads": parked}
         if unexplained := self._unexplained():
             coverage |= {"unexplained": unexplained}
         if self.rows.collected.delayed_calls:
@@ -173,6 +175,8 @@ class Coverage:
                 {"machine": self.rows.shown(by["machine"]), "method": f"{self._class(by['machine'])}.{by['method']}"}
                 for by in one["passed_through"]
             ]
+        if "lost" in one:
+            told["lost"] = [{"method": by["method"], "caller": self.rows.shown(by["machine"])} for by in one["lost"]]
         return told
 
     def _polled(self, by: Mapping[str, Any]) -> dict[str, Any]:
@@ -263,6 +267,16 @@ class Coverage:
         woken = () if self.rows.is_still else threads.parked
         return [f"thread {thread} of {name}" for thread in (*threads.acting, *woken)]
 
+    def _parked_threads(self) -> dict[str, list[str]]:
+        """By machine of which a call waits to be woken: the threads that wait, too, in the app's own code."""
+        recorded = self.rows.collected.recorded.items()
+        local = {name: one for name, one in recorded if any(wait.is_local for wait in one.report.waits)}
+        found = {
+            self.rows.shown(name): [text for text in one.threads.parked if rank_of(_file_of(text)) == USERS]
+            for name, one in local.items()
+        }
+        return {name: texts[: LIMITS.listed] for name, texts in found.items() if texts}
+
     def _primitives(self) -> dict[str, str]:
         """By call (by machine, of a wait of no call): the primitive that it waits on, or the function of a library that it is
         in; at most `named_primitives`."""
@@ -289,6 +303,11 @@ class Coverage:
                 shown = self.rows.shown(resolved.machine)
                 name = shown if is_task(resolved.machine) else f"{shown}.{methods[0]}"
                 yield f"who takes the items of the generator {name} ({self.rows.place(resolved.wait.call_site)})"
+
+
+def _file_of(thread: str) -> str:
+    """ "/app.py" of "plan_0 (/app.py:21, in queue.Queue.get)"."""
+    return thread.rpartition(" (")[2].partition(", in ")[0].rpartition(":")[0]
 
 
 def _has_the_rest(one: ResolvedWait) -> bool:
