@@ -24,8 +24,7 @@ TWICE, GONE, NOT_WITH_DRIVER = "is used twice", "with the analyst it is not", "w
 
 def the_driver_moves_when_the_service_has_agreed(patch: pytest.MonkeyPatch) -> None:
     secured, answered = RecoveringWorld._secured, RecoveringWorld._answered
-    move_to = DriverLine.move_to
-    held: dict[str, Base] = {}
+    move_to, held = DriverLine.move_to, dict[str, Base]()
 
     def later(self: RecoveringWorld, *args: Any) -> None:
         patch.setattr(DriverLine, "move_to", lambda _, base: held.update({base.snapshot_id: base}))
