@@ -117,14 +117,14 @@ class Deadlock(NamedDetector):
         if not verdict.holds:
             waits += (loop for loop in restart_loops(snapshot) if loop.is_awaited)
         asking = self._only_asking(snapshot) if verdict.holds is False else None
-        waits += asking.polls if asking else ()
+        waits += asking.told if asking else ()
         if not waits:
             return verdict
         old = verdict.evidence
         depends_on = dict.fromkeys([*old.get("depends_on", ()), *(one.depends_on for one in waits)])
         advised = dict.fromkeys([*old.get("advice", ()), *remedies(waits)])
         evidence = {**old, "depends_on": list(depends_on), "advice": list(advised)}
-        if asking and asking.unless and len(asking.polls) == len(waits):
+        if asking and asking.unless and len(asking.told) == len(waits):
             text = f"Deadlock suspected: {listed(waits)}. {asking.nothing_else}, unless {asking.unless}."
             suspicion = answer(self, snapshot, None, evidence, text)
             return suspicion.model_copy(update={"grade": SUSPECTED, "unless": asking.unless})

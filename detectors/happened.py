@@ -26,7 +26,7 @@ from ray_snapshot.snapshot import Snapshot
 
 def happened(snapshot: Snapshot, *, is_clear: bool = False) -> list[str]:
     """A sentence of each, the newest first. `is_clear`: nothing hangs, so a restart by which no call was lost is no news."""
-    told = (one for one in rows(snapshot) if not one.get("is_young"))
+    told = (one for one in rows(snapshot) if not (one.get("is_young") or one.get("is_wait")))
     shown = (one for one in told if not is_clear or one["kind"] != "restarted" or one["lost"])
     return [sentence(one, snapshot.started_at) for one in shown]
 
@@ -148,11 +148,6 @@ class RestartLoop(NamedTuple):
     def depends_on(self) -> str:
         """What would decide it, for the evidence of a verdict."""
         return f"whether {self.machine} stays alive"
-
-    @property
-    def remedies(self) -> list[str]:
-        """What a person can do about it."""
-        return []
 
 
 def restart_loops(snapshot: Snapshot) -> Iterator[RestartLoop]:

@@ -12,9 +12,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +29,7 @@ from started import started
 from until import until
 
 from ray_snapshot.instrument.process import blocked_calls, blocked_threads, signals
-from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads
+from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads, timed_function
 from ray_snapshot.instrument.process.ended_children import EndedChild
 from ray_snapshot.instrument.process.handed import ThreadWait
 from ray_snapshot.instrument.process.lock_holders import LockHolders
@@ -112,9 +114,14 @@ def _meets(waits: Waits) -> None:
         waits.barrier.wait()
 
 
-def _runs_a_child(waits: Waits) -> None:
+def _runs_a_child(waits: Waits, timeout: float | None = None) -> None:
     code = "import sys; sys.stdin.read(1)"
-    subprocess.Popen([sys.executable, "-c", code], stdin=waits.read, env=clean_environment()).wait()
+    subprocess.Popen([sys.executable, "-c", code], stdin=waits.read, env=clean_environment()).wait(timeout)
+
+
+def _sleeps(waits: Waits) -> None:
+    while not waits.event.is_set():
+        time.sleep(0.05)
 
 
 def _bounded(waits: Waits) -> None:
@@ -141,7 +148,7 @@ LOCAL: dict[str, Callable[[Waits], Any]] = {
 OUTSIDE: dict[str, tuple[Callable[[Waits], Any], str]] = {
     "waits.here.recv": (lambda waits: waits.here.recv(1), "a socket connected to 127.0.0.1:"),
     "socket.socket.accept": (lambda waits: waits.server.accept(), "a socket that listens on 127.0.0.1:"),
-    "": (lambda waits: os.read(waits.read, 1), "a pipe"),
+    "os.read": (lambda waits: os.read(waits.read, 1), "a pipe"),
     "pathlib.Path.open": (lambda waits: waits.fifo.read_text(), "the other end of the named pipe /"),
     "subprocess.Popen.wait": (_runs_a_child, "child process "),
     "multiprocessing.queues.Queue.get": (lambda waits: waits.processes.get(), "a pipe"),
@@ -183,9 +190,9 @@ class Worker:
 
 @pytest.mark.parametrize("function", LOCAL)
 def test_only_its_own_process_can_end_what_a_thread_waits_for(waits: Waits, function: str) -> None:
-    one = Worker(LOCAL[function], waits).blocked(function)
+    one = (worker := Worker(LOCAL[function], waits)).blocked(function)
     assert one.is_local
-    assert one.what == f"in {function}"
+    assert (one.what, _timed(worker)) == (f"in {function}", None)
     assert __file__ in one.call_site
 
 
@@ -215,6 +222,21 @@ def test_a_wait_with_a_bound_of_time_is_none(waits: Waits, way: Callable[[Waits]
     assert begun.wait(BOUND_S)
     assert [worker.look() for _ in range(1_000)] == [None] * 1_000
     assert worker.thread.is_alive(), "it never waited"
+
+
+def _timed(one: Any) -> str | None:
+    return timed_function(one.thread.native_id or 0, frames_of_threads()[one.thread.ident or 0])
+
+
+NAMES = ("waits.lock.acquire", "threading.Event.wait", "queue.Queue.get", "concurrent.futures.Future.result")
+TIMED = [*zip(NAMES, GOES_ON.values(), strict=True), ("time.sleep", _sleeps)]
+TIMED.append(("subprocess.Popen.wait", lambda waits: _runs_a_child(waits, BOUND_S)))
+
+
+@pytest.mark.parametrize(("function", "way"), TIMED)
+def test_a_wait_with_a_timeout_is_told_to_who_asks_for_it(waits: Waits, function: str, way: Any) -> None:
+    worker = Worker(way, waits)
+    assert until(lambda: _timed(worker)) == function
 
 
 def test_a_wait_began_when_it_was_seen_first_as_long_as_its_thread_has_not_run(waits: Waits) -> None:
@@ -347,14 +369,19 @@ class Actor:
         self.process.actor_loop.is_async = on_loops > 0
         self.thread = threading.Thread(target=call, daemon=True)
         self.thread.start()
-        _stands(self.thread, function)
+        if function:
+            _stands(self.thread, function)
+        else:
+            until(lambda: _timed(self))
 
-    def recorded(self, after: float) -> Any:
+    def recorded(self, after: float, *, is_forced: bool = False) -> Any:
         self.number += 1
         now = REAL_TIME() + after
         with self.patch.context() as patch:
             patch.setattr(blocked_calls.time, "time", lambda: now)
             self.process.obey(Request(self.number))
+            with self.process.lock if is_forced else nullcontext():
+                self.process.recording.record(is_forced=True) if is_forced else None
         return self.process.recording.reports.get(self.number)
 
 
@@ -373,6 +400,9 @@ def test_a_call_that_waits_is_recorded_at_its_second_look_with_its_state(actor: 
     told = actor.recorded(1.0)
     assert (told.report.state.text, told.report.status) == ('{"number":7}', "active")
     assert told.long_waits == ()
+    assert [(one.is_young, one.asked[0].method) for one in told.polls] == [(True, "queue.Queue.get")], (
+        "too early to tell"
+    )
 
 
 def test_a_long_wait_that_only_the_process_can_end_is_a_local_one(actor: Actor) -> None:
@@ -439,11 +469,11 @@ def test_a_long_wait_that_anything_else_may_end_is_told_with_what_that_may_be(
 
 
 def test_a_wait_for_a_pipe_is_told_with_a_child_that_has_ended_badly(actor: Actor) -> None:
-    actor.run(OUTSIDE[""][0], "")
+    actor.run(OUTSIDE["os.read"][0], "os.read")
     actor.process.recording.meter.ended = (EndedChild(17, "python3", "exit code 7"),)
     actor.recorded(0.0)
     (wait_,) = actor.recorded(LONG_S + 1).long_waits
-    assert wait_.what == "for a pipe, and child process 17 (python3) has ended with exit code 7"
+    assert wait_.what == "in os.read, for a pipe, and child process 17 (python3) has ended with exit code 7"
 
 
 class Holds:
@@ -515,6 +545,29 @@ def _parked(thread: threading.Thread, function: str) -> None:
         if frame and frame.f_code.co_name == function and looks.look(thread.native_id or 0, frame, 0.0):
             return
     raise AssertionError(function)
+
+
+def _again(waits: Waits) -> None:
+    while not waits.event.wait(BOUND_S):
+        pass
+
+
+def _and_puts(waits: Waits) -> None:
+    while not waits.event.wait(BOUND_S):
+        waits.queue.put(1)
+
+
+@pytest.mark.parametrize(("beside", "is_told"), [(None, True), (_again, True), (_and_puts, False)])
+def test_a_wait_with_a_timeout_that_is_begun_again_is_told_unless_a_thread_acts_beside(
+    actor: Actor, beside: Any, is_told: bool
+) -> None:
+    actor.beside = [] if beside is None else [Worker(beside, actor.waits).thread]
+    actor.run(_again, "")
+    found = [actor.recorded(after, is_forced=True).polls for after in (0, 9, 20, 31, 42, 53)]
+    assert list(map(len, found)) == [0, 0, *[int(is_told)] * 4], "it takes three snapshots, and ten seconds"
+    told = [(one.is_young, one.call_id, one.asked[0].method) for one in itertools.chain(*found)]
+    about = actor.call_id, "threading.Event.wait"
+    assert told == ([*[(True, *about)] * 3, (False, *about)] if is_told else [])
 
 
 def _a_heartbeat(waits: Waits) -> threading.Thread:

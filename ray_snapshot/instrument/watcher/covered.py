@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.instrument.here import class_in
@@ -170,6 +171,13 @@ class Coverage:
             if any(self.rows.is_known_elsewhere(by["machine"]) for by in one["asked"]):
                 told["counters"] = None  # who else may change it is not known
             told["asked"] = list(map(self._polled, one["asked"]))
+            waits = self.rows.waits_of.get(one["machine"], ()) if one.get("is_wait") else ()
+            for wait in (by for by in waits if by.wait.may_act and by.wait.call_id == one["call_id"]):
+                told["is_bounded"] |= self.rows.acts_unasked(wait.machine)
+                told["is_service"] = self.rows.is_service(wait, self._asked)
+                rows = list(self.rows.local_rows({}, wait)) if wait.wait.is_local else []
+                for by in told["asked"]:
+                    by["calls"] += [{"machine": row["on_machine"], "call_id": row["on_call_id"]} for row in rows]
         if "passed_through" in one:
             told["passed_through"] = [
                 {"machine": self.rows.shown(by["machine"]), "method": f"{self._class(by['machine'])}.{by['method']}"}
@@ -178,6 +186,12 @@ class Coverage:
         if "lost" in one:
             told["lost"] = [{"method": by["method"], "caller": self.rows.shown(by["machine"])} for by in one["lost"]]
         return told
+
+    @cached_property
+    def _asked(self) -> set[str]:
+        """The calls of which polls ask Ray for the replies."""
+        polls = [one for one in self.rows.collected.happened if one["kind"] == "poll"]
+        return {call for one in polls for by in one["asked"] for call in by["calls"]}
 
     def _polled(self, by: Mapping[str, Any]) -> dict[str, Any]:
         """What a poll asks an actor, or Ray."""
