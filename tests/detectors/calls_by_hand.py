@@ -60,6 +60,17 @@ class App:
             )
         return self
 
+    def parks(self, call: str, *callers: str | None) -> str:
+        """A call waits inside its actor, for a later one by any of `callers` (None: or for what was not recorded)."""
+        row = {"machine": call.split("/")[2], "call_id": call, "k": 1, "on_call_id": None, "satisfied": False}
+        self.waits += [{**row, "on_machine": other} for other in (row["machine"], *callers)]
+        return call
+
+    def program(self, site: str, *on: str) -> App:
+        """The driver's program waits there for calls."""
+        self.calls.append({"machine": "driver", "method": "(the program)", "holds_slot": False, "call_site": site})
+        return self.waits_for("driver", *on)
+
     def snapshot(self, **more: Any) -> rs.Snapshot:
         tables = {
             name: [dict(row) for row in getattr(self, name)] for name in ("machines", "calls", "messages", "waits")

@@ -82,8 +82,7 @@ def ring(size: int) -> tuple[App, list[str]]:
 
 def test_a_ring_of_four_is_one_cycle_and_the_driver_is_stuck_behind_it() -> None:
     app, running = ring(4)
-    app.actor("driver").waits_for("driver", *running)
-    app.calls.append({"machine": "driver", "method": "(the program)", "holds_slot": False, "call_site": "main.py:3"})
+    app.actor("driver").program("main.py:3", *running)
     verdict = app.verdict()
     assert verdict.holds is True
     assert verdict.evidence["cycle"] == ["Node-0", "Node-1", "Node-2", "Node-3"]

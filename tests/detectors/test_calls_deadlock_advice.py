@@ -18,11 +18,7 @@ def test_two_bounded_queues_used_in_opposite_order() -> None:
     app = App().actor("Queue-0", 1_000).actor("Queue-1", 1_000).actor("A-0").actor("B-0")
     for one, worker in (("Queue-0", "A-0"), ("Queue-1", "B-0")):
         put = app.runs(one, worker, "put", "queue.py:1")
-        app.waits_for(app.runs(worker, "driver", "work", "app.py:2"), put)
-        app.waits += [
-            {"machine": one, "call_id": put, "k": 1, "on_machine": other, "on_call_id": None}
-            for other in (one, "A-0", "B-0")
-        ]
+        app.waits_for(app.runs(worker, "driver", "work", "app.py:2"), app.parks(put, "A-0", "B-0"))
     verdict = app.verdict()
     assert verdict.holds is True
     assert stuck_calls(verdict.evidence["members"]) == [
@@ -50,20 +46,10 @@ def test_two_bounded_queues_used_in_opposite_order() -> None:
 
 def test_a_call_that_nobody_is_left_to_wake_is_told_who_might_have_and_what_became_of_them() -> None:
     """A `get` of an empty queue: of those who might put something in one has ended, one is at rest, one waits for it."""
-    app = (
-        App()
-        .actor("Queue-0", 1_000)
-        .actor("Gone-0", status="stopped")
-        .actor("Idle-0", status="passive")
-        .actor("driver")
-    )
+    app = App().actor("Queue-0", 1_000).actor("Gone-0", status="stopped").actor("Idle-0", status="passive")
+    app.actor("driver")
     get = app.runs("Queue-0", "driver", "get", "queue.py:1")
-    app.waits_for("driver", get)
-    app.calls.append({"machine": "driver", "method": "(the program)", "holds_slot": False, "call_site": "main.py:3"})
-    app.waits += [
-        {"machine": "Queue-0", "call_id": get, "k": 1, "on_machine": other, "on_call_id": None}
-        for other in ("Queue-0", "Gone-0", "Idle-0", "driver")
-    ]
+    app.program("main.py:3", app.parks(get, "Gone-0", "Idle-0", "driver"))
     sent = {"source": "ended tasks", "target": "Queue-0", "kind": "call", "sent_count": 3}
     verdict = Deadlock().evaluate(app.snapshot(channels=[sent]))
     assert deadlock_report(verdict.evidence, "app", "s").splitlines()[1:] == [
@@ -78,15 +64,7 @@ def test_a_call_that_nobody_is_left_to_wake_is_told_who_might_have_and_what_beca
 @pytest.mark.contract
 def test_the_cause_is_where_most_wait_and_an_idle_queue_is_stuck_behind_it() -> None:
     """Two players and a learner wait in a buffer; a monitor waits for a queue that any of them might fill."""
-    app = (
-        App()
-        .actor("buffer", 1_000)
-        .actor("queue", 1_000)
-        .actor("monitor")
-        .actor("learner")
-        .actor("play-0")
-        .actor("play-1")
-    )
+    app = App().actor("buffer", 1_000).actor("queue", 1_000)
     for actor, worker, method in (
         ("queue", "monitor", "get"),
         ("buffer", "learner", "sample"),
@@ -94,22 +72,12 @@ def test_the_cause_is_where_most_wait_and_an_idle_queue_is_stuck_behind_it() -> 
         ("buffer", "play-1", "add"),
     ):
         call = app.runs(actor, worker, method, f"app.py:{len(app.calls)}")
-        app.waits_for(app.runs(worker, "driver", "work", "app.py:9"), call)
-        app.waits += [
-            {"machine": actor, "call_id": call, "k": 1, "on_machine": other, "on_call_id": None, "satisfied": False}
-            for other in (actor, "monitor", "learner", "play-0", "play-1")
-        ]
+        app.actor(worker).waits_for(app.runs(worker, "driver", "work", "app.py:9"), call)
+        app.parks(call, "monitor", "learner", "play-0", "play-1")
     evidence = app.verdict().evidence
     assert [one["method"] for one in evidence["members"] if one.get("is_cause")] == ["sample", "add", "add"]
     assert evidence["member_count"] == 8, "all are in one knot"
     assert evidence["callers"] == ["nobody is left to call buffer: learner, monitor, play-[0-1] are stuck"]
-
-
-def _parks(app: App, call: str, *callers: str) -> str:
-    """A call waits inside its actor, for a later one by any of `callers`."""
-    row = {"machine": call.split("/")[2], "call_id": call, "k": 1, "on_call_id": None, "satisfied": False}
-    app.waits += [{**row, "on_machine": other} for other in (row["machine"], *callers)]
-    return call
 
 
 @pytest.mark.contract
@@ -117,7 +85,7 @@ def test_what_could_not_move_if_the_parked_calls_did_is_of_the_cause() -> None:
     """A-0 waits for an item of a buffer, and for B-0, which waits for A-0."""
     app = App().actor("A-0").actor("B-0").actor("buffer", 1_000)
     both, back = app.runs("A-0", "driver", "both", "a.py:1"), app.runs("B-0", "A-0", "back", "b.py:2")
-    app.waits_for(both, back, _parks(app, app.runs("buffer", "A-0", "sample", "buffer.py:3"), "A-0"))
+    app.waits_for(both, back, app.parks(app.runs("buffer", "A-0", "sample", "buffer.py:3"), "A-0"))
     app.waits_for(back, app.queues("A-0", "B-0", "again"))
     members = app.verdict().evidence["members"]
     assert {one["method"] for one in members if one.get("is_cause", True)} == {"both", "back", "sample"}
@@ -126,7 +94,7 @@ def test_what_could_not_move_if_the_parked_calls_did_is_of_the_cause() -> None:
 @pytest.mark.contract
 def test_where_it_cannot_be_told_nobody_is_said_to_be_stuck() -> None:
     app = App().actor("buffer", 1_000).actor("learner")
-    parked = _parks(app, app.runs("buffer", "learner", "sample", "app.py:2"), "learner", "somebody")
+    parked = app.parks(app.runs("buffer", "learner", "sample", "app.py:2"), "learner", "somebody")
     app.waits_for(app.runs("learner", "driver", "learn", "app.py:1"), parked)
     verdict = app.verdict()
     assert (verdict.holds, verdict.evidence["callers"]) == (None, [])
@@ -134,7 +102,7 @@ def test_where_it_cannot_be_told_nobody_is_said_to_be_stuck() -> None:
 
 def test_of_many_parked_calls_it_is_said_how_many_at_least() -> None:
     app = App().actor("buffer", 10_000).actor("learner")
-    calls = [_parks(app, app.runs("buffer", "learner", "add", "app.py:2"), "learner") for _ in range(1_200)]
+    calls = [app.parks(app.runs("buffer", "learner", "add", "app.py:2"), "learner") for _ in range(1_200)]
     app.waits_for(app.runs("learner", "driver", "learn", "app.py:1"), *calls)
     assert deadlock_report(app.verdict().evidence, "app", "s").splitlines()[1:] == [
         "    buffer: at least 1,000 calls of buffer.add (app.py:2) wait to be woken",
@@ -149,7 +117,7 @@ def test_of_many_parked_calls_it_is_said_how_many_at_least() -> None:
 @pytest.mark.parametrize(("holders", "cause"), [("L.one, L.two", {"one", "two", "take"}), ("L._helper", set())])
 def test_all_that_hold_a_lock_are_of_the_cause_or_nothing_is_said_of_it(holders: str, cause: set[str]) -> None:
     app = App().actor("L-0", 1_000).actor("driver")
-    take = _parks(app, app.runs("L-0", "driver", "take", "l.py:1"), "driver")
+    take = app.parks(app.runs("L-0", "driver", "take", "l.py:1"), "driver")
     app.waits_for("driver", *(app.runs("L-0", "driver", name, "l.py:2") for name in ("one", "two")), take)
     for call in [one["call_id"] for one in app.calls if one["method"] in ("one", "two")]:
         app.waits_for(call, take)
@@ -162,9 +130,7 @@ def test_all_that_hold_a_lock_are_of_the_cause_or_nothing_is_said_of_it(holders:
 @pytest.mark.contract
 def test_where_parked_calls_fill_an_actor_not_to_wait_for_the_reply_would_not_help_and_is_not_advised() -> None:
     app = App().actor("Seats-0", 1).actor("A-0")
-    acquire = app.runs("Seats-0", "driver", "acquire", "seats.py:1")
-    row = {"machine": "Seats-0", "call_id": acquire, "k": 1, "on_call_id": None, "satisfied": False}
-    app.waits += [{**row, "on_machine": other} for other in ("Seats-0", "A-0")]
+    acquire = app.parks(app.runs("Seats-0", "driver", "acquire", "seats.py:1"), "A-0")
     release = app.queues("Seats-0", "A-0", "release")
     app.waits_for(app.runs("A-0", "driver", "work", "app.py:2"), release)
     evidence = app.verdict().evidence
@@ -182,12 +148,8 @@ def test_where_parked_calls_fill_an_actor_not_to_wait_for_the_reply_would_not_he
 @pytest.mark.contract
 def test_calls_in_the_queue_that_may_come_first_count_for_the_slots_that_are_needed() -> None:
     app = App().actor("Server-0", 2).actor("driver")
-    running = [app.runs("Server-0", "driver", "generate", "app.py:7") for _ in range(2)]
-    app.waits += [
-        {"machine": "Server-0", "call_id": call, "k": 1, "on_machine": other, "on_call_id": None, "satisfied": False}
-        for call in running
-        for other in ("Server-0", "driver")
-    ]
+    for _ in range(2):
+        app.parks(app.runs("Server-0", "driver", "generate", "app.py:7"), "driver")
     for _ in range(3):
         app.queues("Server-0", "driver", "generate")
     app.waits_for("driver", app.queues("Server-0", "driver", "wake_up"))
@@ -201,7 +163,7 @@ def test_of_what_stands_behind_parked_calls_that_is_advised_to_begin_which_does_
     """All slots of a cache are taken by `join`, and `fulfil` and two more of `join` wait to begin."""
     app = App().actor("Cache-0", 2).actor("driver").actor("Worker-0").actor("Worker-1").actor("Worker-2")
     for name in ("Worker-0", "Worker-1"):
-        app.waits_for(app.runs(name, "driver", "handle", "app.py:9"), _parks(app, app.runs("Cache-0", name, "join")))
+        app.waits_for(app.runs(name, "driver", "handle", "app.py:9"), app.parks(app.runs("Cache-0", name, "join")))
     app.waits_for(app.runs("Worker-2", "driver", "handle", "app.py:9"), app.queues("Cache-0", "Worker-2", "join"))
     joins = app.verdict().evidence["advice"]
     assert joins == [
@@ -234,7 +196,7 @@ def test_a_thread_of_the_actor_that_has_ended_or_waits_too_stands_beside_the_cal
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     app = App().actor("Cache-0", 1).actor("driver")
-    app.waits_for("driver", _parks(app, app.runs("Cache-0", "driver", "plan", "app.py:3")))
+    app.waits_for("driver", app.parks(app.runs("Cache-0", "driver", "plan", "app.py:3")))
     app.coverage |= {"happened": [ENDED], "parked_threads": {"Cache-0": [f"plan_{n} (app.py:21)" for n in range(2)]}}
     assert deadlock_report(app.verdict().evidence, "app", "s").splitlines()[1:] == [
         "    Cache-0: 1 call of Cache.plan (app.py:3) waits to be woken",
@@ -249,7 +211,7 @@ def test_a_thread_of_the_actor_that_has_ended_or_waits_too_stands_beside_the_cal
 @pytest.mark.contract
 def test_who_has_died_and_was_restarted_is_told_among_those_who_call_no_more() -> None:
     app = App().actor("Barrier-0", 1_000).actor("driver").actor("Rollout-2", status="passive")
-    app.waits_for("driver", _parks(app, app.runs("Barrier-0", "driver", "arrive", "app.py:3"), "driver", "Rollout-2"))
+    app.waits_for("driver", app.parks(app.runs("Barrier-0", "driver", "arrive", "app.py:3"), "driver", "Rollout-2"))
     lost = [{"method": "run", "caller": "driver"}]
     app.coverage["happened"] = [
         {"kind": "restarted", "machine": "Rollout-2", "class": "Rollout", "at": ENDED["at"], "cause": "exit code 70"}
@@ -269,9 +231,7 @@ def test_who_has_died_and_was_restarted_is_told_among_those_who_call_no_more() -
 @pytest.mark.contract
 def test_a_call_behind_parked_ones_that_only_their_own_actor_could_end_is_advised_to_begin() -> None:
     app = App().actor("Server-0", 1).actor("Caller-0", 1).actor("driver")
-    generate = app.runs("Server-0", "driver", "generate", "app.py:7")
-    row = {"machine": "Server-0", "call_id": generate, "k": 1, "on_call_id": None, "satisfied": False}
-    app.waits += [{**row, "on_machine": "Server-0"}]
+    generate = app.parks(app.runs("Server-0", "driver", "generate", "app.py:7"))
     app.waits_for(app.runs("Caller-0", "driver", "call", "app.py:9"), app.queues("Server-0", "Caller-0", "wake_up"))
     app.waits_for("driver", app.queues("Caller-0", "driver", "call"))
     (advice,) = app.verdict().evidence["advice"]
@@ -290,12 +250,7 @@ def test_a_lock_is_named_with_who_holds_it_and_what_to_leave_it_before() -> None
     check = app.runs("Auditor-0", "Ledger-0", "check", "ledger.py:19")
     read = app.runs("Ledger-0", "Auditor-0", "read", "ledger.py:9")
     app.waits_for(add, check)
-    app.waits_for(check, read)
-    app.waits_for("driver", add)
-    app.waits += [
-        {"machine": "Ledger-0", "call_id": read, "k": 1, "on_machine": other, "on_call_id": None, "satisfied": False}
-        for other in ("Ledger-0", "Auditor-0", "driver")
-    ]
+    app.waits_for(check, app.parks(read, "Auditor-0", "driver")).waits_for("driver", add)
     app.coverage["primitives"] = {read: "asyncio.Lock held by Ledger.add"}
     verdict = app.verdict()
     assert verdict.evidence["advice"] == [
@@ -314,7 +269,7 @@ def test_a_lock_is_named_with_who_holds_it_and_what_to_leave_it_before() -> None
 def test_locks_of_several_actors_that_are_kept_over_calls_are_one_advice() -> None:
     app = App().actor("Purse-0", 4).actor("Purse-1", 4).actor("driver")
     for mine, other in (("Purse-0", "Purse-1"), ("Purse-1", "Purse-0")):
-        deposit = _parks(app, app.runs(other, mine, "deposit", "purse.py:22"), "driver", mine)
+        deposit = app.parks(app.runs(other, mine, "deposit", "purse.py:22"), "driver", mine)
         app.waits_for(app.runs(mine, "driver", "transfer", "purse.py:29"), deposit)
         app.coverage.setdefault("primitives", {})[deposit] = "threading.RLock held by Purse.transfer"
     app.waits_for("driver", *(one["call_id"] for one in app.calls if one["method"] == "transfer"))
@@ -334,17 +289,10 @@ def test_locks_of_several_actors_that_are_kept_over_calls_are_one_advice() -> No
 @pytest.mark.parametrize("kind", ["asyncio.Lock", "asyncio.Semaphore", "asyncio.Queue.put, 1 of 1 in the queue"])
 def test_an_order_is_advised_for_locks_of_several_actors_alone(kind: str) -> None:
     app = App().actor("Lock-0", 1_000).actor("Lock-1", 1_000).actor("A-0").actor("B-0")
-    takes = {
-        name: app.runs(name, source, "take", "lock.py:1") for name, source in (("Lock-0", "A-0"), ("Lock-1", "B-0"))
-    }
-    app.waits += [
-        {"machine": name, "call_id": call, "k": 1, "on_machine": other, "on_call_id": None, "satisfied": False}
-        for name, call in takes.items()
-        for other in (name, "A-0", "B-0")
-    ]
-    app.waits_for(app.runs("A-0", "driver", "work", "app.py:2"), takes["Lock-0"])
-    app.waits_for(app.runs("B-0", "driver", "work", "app.py:2"), takes["Lock-1"])
-    app.coverage["primitives"] = dict.fromkeys(takes.values(), kind)
+    for name, source in (("Lock-0", "A-0"), ("Lock-1", "B-0")):
+        take = app.parks(app.runs(name, source, "take", "lock.py:1"), "A-0", "B-0")
+        app.waits_for(app.runs(source, "driver", "work", "app.py:2"), take)
+        app.coverage.setdefault("primitives", {})[take] = kind
     evidence = app.verdict().evidence
     assert evidence["advice"] == ["Take Lock-0, Lock-1 in the same order everywhere."] * ("Queue" not in kind)
     assert evidence["callers"] == ["nobody is left to call Lock-[0-1]: A-0, B-0 are stuck"]
@@ -354,8 +302,7 @@ def test_an_order_is_advised_for_locks_of_several_actors_alone(kind: str) -> Non
 def test_of_a_generator_that_keeps_the_only_slot_the_advice_is_to_take_its_items() -> None:
     app = App().actor("driver").actor("Lines-0")
     lines = app.runs("Lines-0", "driver", "lines", "app.py:7")
-    app.calls.append({"machine": "driver", "method": "(the program)", "holds_slot": False, "call_site": "app.py:20"})
-    app.waits_for("driver", app.queues("Lines-0", "driver", "ready"))
+    app.program("app.py:20", app.queues("Lines-0", "driver", "ready"))
     app.waits.append({"machine": "Lines-0", "call_id": lines, "k": 1, "on_machine": "driver", "satisfied": False})
     app.coverage["held_generators"] = [lines]
     (advice,) = app.verdict().evidence["advice"]

@@ -14,24 +14,12 @@ def tree(app: App) -> list[str]:
     return [line[4:] for line in lines[begin:] if line.startswith("    ")]
 
 
-def parks(app: App, call: str, *callers: str | None) -> str:
-    row = {"machine": call.split("/")[2], "call_id": call, "k": 1, "on_call_id": None, "satisfied": False}
-    app.waits += [{**row, "on_machine": other} for other in (row["machine"], *callers)]
-    return call
-
-
-def program(app: App, on: str) -> App:
-    """The driver's program waits for a call."""
-    app.calls.append({"machine": "driver", "method": "(the program)", "holds_slot": False, "call_site": "app.py:44"})
-    return app.waits_for("driver", on)
-
-
 @pytest.mark.parametrize("slots", [1, 2])
 def test_who_waits_for_a_call_that_has_not_begun_waits_for_that_one_and_it_for_the_slot(slots: int) -> None:
     app = App().actor("Store-0", slots).actor("driver").actor("Reader-0")
-    fetch = parks(app, app.runs("Store-0", "Reader-0", "fetch", "store.py:20"), "driver", "Reader-0")
+    fetch = app.parks(app.runs("Store-0", "Reader-0", "fetch", "store.py:20"), "driver", "Reader-0")
     app.waits_for(app.runs("Reader-0", "driver", "read", "app.py:35"), fetch)
-    program(app, app.queues("Store-0", "driver", "load"))
+    app.program("app.py:44", app.queues("Store-0", "driver", "load"))
     in_front = ["    waits for Store-0 in Store.fetch (store.py:20)"] * (slots == 1)
     assert tree(app)[-2 - len(in_front) :] == [
         "driver in (the program) (app.py:44)",
@@ -48,8 +36,8 @@ def test_who_waits_for_a_call_that_has_not_begun_waits_for_that_one_and_it_for_t
 def test_slots_of_another_group_are_not_in_front() -> None:
     app = App().actor("Store-0", 1).actor("driver")
     app.coverage["groups"] = {"Store-0": {"io": 1, "control": 1}}
-    parks(app, app.runs("Store-0", "driver", "fetch", "store.py:20", concurrency_group="io"), "driver")
-    program(app, app.queues("Store-0", "driver", "status", concurrency_group="control"))
+    app.parks(app.runs("Store-0", "driver", "fetch", "store.py:20", concurrency_group="io"), "driver")
+    app.program("app.py:44", app.queues("Store-0", "driver", "status", concurrency_group="control"))
     assert tree(app)[:2] == ["driver in (the program) (app.py:44)", "  waits for Store-0 in Store.status, not begun"]
     assert tree(app)[2].startswith("Store-0 in Store.fetch"), "it stands by itself"
     app.messages[0]["concurrency_group"] = "io"
@@ -62,15 +50,15 @@ def test_slots_of_another_group_are_not_in_front() -> None:
 def test_who_waits_for_a_lock_waits_for_the_call_that_holds_it_also_if_that_one_works() -> None:
     app = App().actor("Index-0", 4).actor("driver")
     app.runs("Index-0", "driver", "rebuild", "app.py:25")
-    look = parks(app, app.runs("Index-0", "driver", "look_up", "app.py:29"), "driver")
-    program(app, look)
+    look = app.parks(app.runs("Index-0", "driver", "look_up", "app.py:29"), "driver")
+    app.program("app.py:44", look)
     app.coverage["primitives"] = {look: "threading.Lock held by Index.rebuild"}
     assert tree(app) == [
         "driver in (the program) (app.py:44)",
         "  waits for Index-0 in Index.look_up (app.py:29, in threading.Lock held by Index.rebuild)",
         "    waits for Index-0 in Index.rebuild (app.py:25)",
     ]
-    other = parks(app, app.runs("Index-0", "driver", "rebuild", "app.py:24"), "driver")
+    other = app.parks(app.runs("Index-0", "driver", "rebuild", "app.py:24"), "driver")
     app.coverage["primitives"][other] = "threading.Lock held by Index.rebuild"
     assert "    waits for Index-0 in Index.rebuild (app.py:25)" in tree(app), "not for one that waits for it, too"
     app.runs("Index-0", "driver", "rebuild", "app.py:26")
@@ -83,9 +71,9 @@ def test_a_generator_that_ray_holds_waits_for_its_reader_and_for_nothing_beside(
     app = App().actor("Source-0").actor("Reader-0", status="active").actor("driver")
     items = app.runs("Source-0", "Reader-0", "items", "app.py:19")
     app.runs("Reader-0", "driver", "read", "app.py:31")
-    row = {"machine": "Source-0", "call_id": items, "k": 1, "on_call_id": None, "satisfied": False}
-    app.waits += [{**row, "on_machine": None}, {**row, "on_machine": "Reader-0"}]
-    program(app, items)
+    app.parks(items, None, "Reader-0")
+    del app.waits[0]  # Ray holds it: no call of its own actor goes on with it
+    app.program("app.py:44", items)
     app.coverage |= {"held_generators": [items], **UNSEEN}
     assert tree(app)[1:] == [
         "  waits for Source-0 in Source.items (app.py:19)",
@@ -96,9 +84,9 @@ def test_a_generator_that_ray_holds_waits_for_its_reader_and_for_nothing_beside(
 def test_what_may_wake_a_call_is_a_call_a_reply_or_something_that_was_not_recorded() -> None:
     app = App().actor("Bridge-0", 4).actor("driver").actor("Slow-0", status="active")
     slow = app.runs("Slow-0", "Bridge-0", "work")
-    ask = parks(app, app.runs("Bridge-0", "driver", "ask", "app.py:29"), "driver", None)
+    ask = app.parks(app.runs("Bridge-0", "driver", "ask", "app.py:29"), "driver", None)
     app.waits.append({**app.waits[-1], "on_machine": "Slow-0", "on_call_id": slow})
-    program(app, ask)
+    app.program("app.py:44", ask)
     assert (
         tree(app)[2]
         == "    waits for a call of driver, or a reply of Slow-0, or something that was not recorded to wake it"
@@ -111,12 +99,12 @@ def test_a_verdict_that_cannot_be_told_begins_with_where_most_wait_in_short_line
     app.coverage |= UNSEEN
     every = ("driver", "Reader-0", *(f"Fetcher-{n}" for n in range(3)))
     for n in range(3):
-        acquire = parks(app, app.runs("Limiter-0", f"Fetcher-{n}", "acquire", "ingest.py:66"), *every, None)
+        acquire = app.parks(app.runs("Limiter-0", f"Fetcher-{n}", "acquire", "ingest.py:66"), *every, None)
         app.coverage.setdefault("primitives", {})[acquire] = "asyncio.Semaphore, no permit left"
         app.actor(f"Fetcher-{n}").waits_for(app.runs(f"Fetcher-{n}", "driver", "run", "ingest.py:126"), acquire)
-    get = parks(app, app.runs("Queue-0", "Reader-0", "get", "ingest.py:50"), *every, None)
+    get = app.parks(app.runs("Queue-0", "Reader-0", "get", "ingest.py:50"), *every, None)
     read = app.runs("Reader-0", "driver", "run", "ingest.py:164")
-    program(app.waits_for(read, get), read)
+    app.waits_for(read, get).program("app.py:44", read)
     found = diagnosis(app.snapshot())
     assert found.exit_code == 4
     assert found.lines[1:3] == [
