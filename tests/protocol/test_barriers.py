@@ -7,18 +7,8 @@ import pytest
 from nets import Net, barrier_net
 
 from ray_snapshot.errors import ProtocolError
-from ray_snapshot.protocol.barriers import (
-    Alignment,
-    BarrierArrived,
-    BarrierQueued,
-    Block,
-    ChannelOpened,
-    Forced,
-    Injected,
-    Mode,
-    SendBarriers,
-    Unblock,
-)
+from ray_snapshot.protocol import barriers
+from ray_snapshot.protocol.barriers import Mode
 from ray_snapshot.protocol.chandy_lamport import AskForBoundary, BoundaryReached, Record
 from ray_snapshot.protocol.colours import Independent, Numbered
 
@@ -38,20 +28,20 @@ EVENTS = ("input", "awaited input", "injected", "u", "v", "w", "forced", "bounda
 def event(name: str, scheme: str) -> object:
     red = SCHEMES[scheme][1]
     others = {
-        "input": ChannelOpened("x"),
-        "awaited input": ChannelOpened("y", is_awaited=True),
-        "injected": Injected(1),
-        "forced": Forced(red),
+        "input": barriers.ChannelOpened("x"),
+        "awaited input": barriers.ChannelOpened("y", is_awaited=True),
+        "injected": barriers.Injected(1),
+        "forced": barriers.Forced(red),
         "boundary": BoundaryReached(),
     }
-    return others.get(name) or BarrierArrived(name, red)
+    return others.get(name) or barriers.BarrierArrived(name, red)
 
 
-def machine(mode: Mode, scheme: str, state: str) -> Alignment:
+def machine(mode: Mode, scheme: str, state: str) -> barriers.Alignment:
     """A machine that awaits u and v, and has a back edge w."""
-    found = Alignment(mode, SCHEMES[scheme][0]())
+    found = barriers.Alignment(mode, SCHEMES[scheme][0]())
     for channel in "uvw":
-        found.step(ChannelOpened(channel, is_awaited=channel != "w"))
+        found.step(barriers.ChannelOpened(channel, is_awaited=channel != "w"))
     for name in STATES[state]:
         found.step(event(name, scheme))  # type: ignore[arg-type]
     return found
@@ -65,11 +55,11 @@ def expected(mode: Mode, scheme: str, state: str, name: str) -> tuple[object, ..
         return ()
     if name == "boundary":
         red = SCHEMES[scheme][1]
-        freed = (Unblock(tuple(sorted(delivered))),) if mode is ALIGNED else ()
-        return (Record((1,), red), SendBarriers(red), *freed) if is_due else ()
+        freed = (barriers.Unblock(tuple(sorted(delivered))),) if mode is ALIGNED else ()
+        return (Record((1,), red), barriers.SendBarriers(red), *freed) if is_due else ()
     if name == "injected":
         return ()
-    block = (Block(name),) if name != "forced" and mode is ALIGNED else ()
+    block = (barriers.Block(name),) if name != "forced" and mode is ALIGNED else ()
     asks_now = name == "forced" or mode is UNALIGNED or delivered | {name} >= {"u", "v"}
     return (*block, *((AskForBoundary((1,)),) if asks_now and not is_due else ()))
 
@@ -85,38 +75,38 @@ def test_every_event_in_every_state_has_the_effects_of_the_table_of_barriers(
 @pytest.mark.parametrize(("mode", "scheme"), list(product(Mode, SCHEMES)))
 def test_who_awaits_no_input_is_a_source_and_records_when_it_is_asked(mode: Mode, scheme: str) -> None:
     red = SCHEMES[scheme][1]
-    source = Alignment(mode, SCHEMES[scheme][0]())
-    source.step(ChannelOpened("back edge"))
-    assert source.step(Injected(1)) == (AskForBoundary((1,)),)
-    assert source.step(BoundaryReached()) == (Record((1,), red), SendBarriers(red))
+    source = barriers.Alignment(mode, SCHEMES[scheme][0]())
+    source.step(barriers.ChannelOpened("back edge"))
+    assert source.step(barriers.Injected(1)) == (AskForBoundary((1,)),)
+    assert source.step(BoundaryReached()) == (Record((1,), red), barriers.SendBarriers(red))
 
 
 @pytest.mark.parametrize("mode", [ALIGNED, AT_LEAST_ONCE])
 def test_overlapping_snapshots_of_rising_numbers_are_each_aligned(mode: Mode) -> None:
     found = machine(mode, "numbered", "new")
-    found.step(Injected(1))
-    found.step(Injected(2))
-    found.step(BarrierArrived("u", 2))  # stands for 1 too
-    assert AskForBoundary((1,)) in found.step(BarrierArrived("v", 1))
+    found.step(barriers.Injected(1))
+    found.step(barriers.Injected(2))
+    found.step(barriers.BarrierArrived("u", 2))  # stands for 1 too
+    assert AskForBoundary((1,)) in found.step(barriers.BarrierArrived("v", 1))
     assert found.step(BoundaryReached())[0] == Record((1,), 1)
     assert found.is_blocked("u") is (mode is ALIGNED)
     assert not found.is_blocked("v")
-    assert AskForBoundary((2,)) in found.step(BarrierArrived("v", 2))
+    assert AskForBoundary((2,)) in found.step(barriers.BarrierArrived("v", 2))
 
 
-def queued(found: Alignment, channel: str, number: int) -> tuple[Any, ...]:
-    return found.step(BarrierQueued(channel, frozenset({number})))
+def queued(found: barriers.Alignment, channel: str, number: int) -> tuple[Any, ...]:
+    return found.step(barriers.BarrierQueued(channel, frozenset({number})))
 
 
-def delivered(found: Alignment, channel: str, number: int) -> tuple[Any, ...]:
-    return found.step(BarrierArrived(channel, frozenset({number})))
+def delivered(found: barriers.Alignment, channel: str, number: int) -> tuple[Any, ...]:
+    return found.step(barriers.BarrierArrived(channel, frozenset({number})))
 
 
 def test_snapshots_that_wait_for_each_other_at_one_machine_are_parted_by_their_numbers() -> None:
     found = machine(ALIGNED, "independent", "new")
     for channel, first, second in (("u", 7, 8), ("v", 8, 7)):
         assert queued(found, channel, first) == ()
-        assert delivered(found, channel, first) == (Block(channel),)
+        assert delivered(found, channel, first) == (barriers.Block(channel),)
         assert queued(found, channel, second) == ((AskForBoundary((7,)),) if channel == "v" else ())
     assert found.step(BoundaryReached())[0] == Record((7,), frozenset({7}))
     assert (found.is_blocked("u"), found.is_blocked("v")) == (False, True)
@@ -127,7 +117,7 @@ def test_a_lower_number_that_is_behind_already_when_its_input_is_blocked_does_no
     found = machine(ALIGNED, "independent", "new")
     queued(found, "u", 8)
     assert queued(found, "u", 7) == ()
-    assert delivered(found, "u", 8) == (Block("u"), AskForBoundary((7,)))
+    assert delivered(found, "u", 8) == (barriers.Block("u"), AskForBoundary((7,)))
 
 
 def test_a_lower_number_waits_for_no_back_edge_and_so_is_aligned_though_one_is_blocked() -> None:

@@ -13,19 +13,7 @@ from worlds.mail.schedules import check_all, run_script
 from worlds.mail.world import World
 
 from ray_snapshot.errors import ProtocolError
-from ray_snapshot.protocol.chandy_lamport import (
-    AskForBoundary,
-    AttachNumber,
-    BoundaryReached,
-    InputOpened,
-    MarkerArrived,
-    NumberSeen,
-    OutputOpened,
-    Record,
-    SnapshotAborted,
-    SnapshotClosed,
-    SnapshotRequested,
-)
+from ray_snapshot.protocol import chandy_lamport as markers
 from ray_snapshot.protocol.choosing import CHANDY_LAMPORT, OBSERVER, core_for
 from ray_snapshot.protocol.collector import PendingCounts
 from ray_snapshot.protocol.colours import Independent, Numbered
@@ -46,21 +34,21 @@ EVENTS = ("request", "number", "boundary", "close", "abort", "output", "input", 
 def event(name: str, scheme: str) -> Any:
     red = SCHEMES[scheme][1]
     return {
-        "request": SnapshotRequested(1),
-        "number": NumberSeen(red),
-        "boundary": BoundaryReached(),
-        "close": SnapshotClosed(1),
-        "abort": SnapshotAborted(1),
-        "output": OutputOpened("x"),
-        "input": InputOpened("u"),
-        "marker": MarkerArrived("u", red),
+        "request": markers.SnapshotRequested(1),
+        "number": markers.NumberSeen(red),
+        "boundary": markers.BoundaryReached(),
+        "close": markers.SnapshotClosed(1),
+        "abort": markers.SnapshotAborted(1),
+        "output": markers.OutputOpened("x"),
+        "input": markers.InputOpened("u"),
+        "marker": markers.MarkerArrived("u", red),
     }[name]
 
 
 def host(scheme: str, state: str) -> Observer:
     found = Observer(SCHEMES[scheme][0]())
-    found.step(OutputOpened("x"))
-    found.step(OutputOpened("y"))
+    found.step(markers.OutputOpened("x"))
+    found.step(markers.OutputOpened("y"))
     for name in STATES[state]:
         found.step(event(name, scheme))
     return found
@@ -72,9 +60,9 @@ def expected(scheme: str, state: str, name: str) -> object:
     if name == "marker" or (name == "close" and state in ("new", "pending")):
         return ProtocolError
     if name in ("request", "number") and state == "new":
-        return (AskForBoundary((1,)),)
+        return (markers.AskForBoundary((1,)),)
     if name == "boundary" and state == "pending":
-        return (Record((1,), red), AttachNumber("x", red), AttachNumber("y", red))
+        return (markers.Record((1,), red), markers.AttachNumber("x", red), markers.AttachNumber("y", red))
     return ()
 
 
