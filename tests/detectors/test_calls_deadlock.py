@@ -1,6 +1,7 @@
 """Deadlocks among the calls of an app: calls wait for replies, and calls that have not begun for a free slot."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from calls_by_hand import App, stuck_calls
@@ -22,29 +23,18 @@ def two_actors(*, slots: int = 1) -> tuple[App, str, str]:
     return app, both, ask
 
 
+def member(machine: str, method: str, site: str, on: list[str], *calls: str) -> dict[str, Any]:
+    found = {"machine": machine, "class": machine.partition("-")[0], "method": method, "call_site": site}
+    return found | {"waits_for": on, "mode": "all", "waits_for_calls": [*calls]}
+
+
 def test_two_actors_that_get_each_other_are_named_with_methods_and_call_sites() -> None:
     app, _, _ = two_actors()
     verdict = app.verdict()
     assert verdict.holds is True
     assert verdict.evidence["members"] == [
-        {
-            "machine": "A-0",
-            "class": "A",
-            "method": "both",
-            "call_site": "app.py:7",
-            "waits_for": ["A-1"],
-            "mode": "all",
-            "waits_for_calls": ["A.ask"],
-        },
-        {
-            "machine": "A-1",
-            "class": "A",
-            "method": "ask",
-            "call_site": "app.py:8",
-            "waits_for": ["A-0"],
-            "mode": "all",
-            "waits_for_calls": ["A.answer"],
-        },
+        member("A-0", "both", "app.py:7", ["A-1"], "A.ask"),
+        member("A-1", "ask", "app.py:8", ["A-0"], "A.answer"),
     ]
     assert verdict.evidence["stuck_behind"] == []
     assert verdict.evidence["cores"] == [["A-0", "A-1"]]
@@ -87,17 +77,8 @@ def test_a_ring_of_four_is_one_cycle_and_the_driver_is_stuck_behind_it() -> None
     assert verdict.holds is True
     assert verdict.evidence["cycle"] == ["Node-0", "Node-1", "Node-2", "Node-3"]
     assert len(verdict.evidence["members"]) == 4
-    assert verdict.evidence["stuck_behind"] == [
-        {
-            "machine": "driver",
-            "class": "driver",
-            "method": "(the program)",
-            "call_site": "main.py:3",
-            "waits_for": ["Node-0", "Node-1", "Node-2", "Node-3"],
-            "mode": "all",
-            "waits_for_calls": ["Node.go"],
-        }
-    ]
+    nodes = ["Node-0", "Node-1", "Node-2", "Node-3"]
+    assert verdict.evidence["stuck_behind"] == [member("driver", "(the program)", "main.py:3", nodes, "Node.go")]
     assert verdict.sentence.endswith("4 calls can never move again; 1 more is stuck behind them (driver).")
     assert verdict.evidence["advice"] == [
         "Raise max_concurrency of Node to 2, or make Node an async actor that awaits,"

@@ -144,6 +144,7 @@ def long_chain(size: int, *, is_closed: bool) -> rs.Snapshot:
     names = np.array([f"m{number}" for number in range(size)])
     ids = np.array([f"driver/0/m{number}/1" for number in range(size)])
     last = size if is_closed else size - 1
+    waits = {"machine": names, "call_id": ids, "on_machine": np.roll(names, -1), "on_call_id": np.roll(ids, -1)}
     late = [f"driver/0/m{number}/2" for number in range(0, size, 3)]
     return rs.Snapshot(
         {
@@ -151,18 +152,7 @@ def long_chain(size: int, *, is_closed: bool) -> rs.Snapshot:
             "machines": table("machines", size, machine=names, status=["active"] * size),
             "calls": table("calls", size, machine=names, call_id=ids, method=["go"] * size),
             "messages": table("messages", len(late), target=names[::3], call_id=late, kind=["call"] * len(late)),
-            "waits": table(
-                "waits",
-                last,
-                machine=names[:last],
-                call_id=ids[:last],
-                on_machine=names,
-                on_call_id=np.roll(ids, -1)[:last],
-            )
-            if is_closed
-            else table(
-                "waits", last, machine=names[:last], call_id=ids[:last], on_machine=names[1:], on_call_id=ids[1:]
-            ),
+            "waits": table("waits", last, **{name: column[:last] for name, column in waits.items()}),
         }
     )
 

@@ -1,6 +1,7 @@
 """Reported implies true, true implies reported: `Deadlock` against systems that are played to their end."""
 
 from collections import Counter
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -81,37 +82,19 @@ def test_the_short_form_in_machines_says_the_same_as_its_rows_of_waits() -> None
         )
 
 
+def named(part: Any, new: dict[str, str]) -> Any:
+    """The same with other names of machines, wherever they stand."""
+    if isinstance(part, dict):
+        return {key: named(value, new) for key, value in part.items()}
+    return [named(one, new) for one in part] if isinstance(part, list) else new.get(part, part)
+
+
 @pytest.mark.contract
 def test_other_names_in_another_order_change_nothing_but_the_names() -> None:
     for seed in range(SEEDS):
         game = random_game(seed)
         new = {row["machine"]: f"x{99 - number}" for number, row in enumerate(game.machines)}
-        renamed = Game(
-            [
-                {
-                    **row,
-                    "machine": new[row["machine"]],
-                    "waits_for": [new.get(on, on) for on in row.get("waits_for", [])],
-                }
-                for row in game.machines
-            ],
-            [
-                {**row, "machine": new[row["machine"]], "on_machine": new.get(row["on_machine"], row["on_machine"])}
-                for row in game.waits
-            ],
-            [
-                {
-                    **row,
-                    "source": new.get(row["source"], row["source"]),
-                    "target": new.get(row["target"], row["target"]),
-                }
-                for row in game.messages
-            ],
-            [
-                {"machine": new[item["machine"]]} if isinstance(item, dict) else new.get(item, item)
-                for item in game.uncovered
-            ],
-        )
+        renamed = Game(*(named(part, new) for part in (game.machines, game.waits, game.messages, game.uncovered)))
         renamed.machines.reverse()
         one, other = Deadlock().evaluate(game.snapshot()), Deadlock().evaluate(renamed.snapshot())
         assert one.holds is other.holds, f"seed {seed}: {game}"
