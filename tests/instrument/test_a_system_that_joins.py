@@ -428,6 +428,13 @@ async def test_when_a_system_ends_its_parties_are_awaited_no_more_and_nothing_th
     assert await watcher.joined_system(ACTOR) is None
 
 
+async def actor_reports(world: World, watcher: Watcher, number: int, mail: MailPart) -> None:
+    ledger = world.ledgers[ACTOR]
+    ledger.request(number)
+    ledger.record(lambda: None)
+    await watcher.recorded(ProcessReport(ledger.report(number), time.time(), mail=mail))
+
+
 @in_a_world
 async def test_mail_of_a_system_that_has_ended_is_none_of_the_next(watcher: Watcher, world: World) -> None:
     await begun(world, watcher)
@@ -439,11 +446,7 @@ async def test_mail_of_a_system_that_has_ended_is_none_of_the_next(watcher: Watc
         number = await started(watcher)
         await hosts_report(watcher, number)
         await world.record(watcher, DRIVER, number)
-        ledger = world.ledgers[ACTOR]
-        ledger.request(number)
-        ledger.record(lambda: None)
-        mail = MailPart(life, HostReport(ACTOR, {(ACTOR, "host-0", "link"): 7}))
-        await watcher.recorded(ProcessReport(ledger.report(number), time.time(), mail=mail))
+        await actor_reports(world, watcher, number, MailPart(life, HostReport(ACTOR, {(ACTOR, "host-0", "link"): 7})))
         assert (number not in watcher.collecting.collections) is is_complete
 
 
@@ -545,11 +548,7 @@ async def test_a_snapshot_waits_for_no_mail_of_an_actor_that_is_to_start_again(w
     number = await started(watcher)
     await hosts_report(watcher, number)
     await world.record(watcher, DRIVER, number)
-    ledger = world.ledgers[ACTOR]
-    ledger.request(number)
-    ledger.record(lambda: None)
-    mail = MailPart(1, HostReport(ACTOR, {(ACTOR, "host-0", "link"): 2}))
-    await watcher.recorded(ProcessReport(ledger.report(number), time.time(), mail=mail))
+    await actor_reports(world, watcher, number, MailPart(1, HostReport(ACTOR, {(ACTOR, "host-0", "link"): 2})))
     assert number in watcher.collecting.collections, "two messages are on their way"
     world.states["a"] = "RESTARTING", 1
     await watcher.processes._look_once(watcher.collecting.collections[number].header.started_at + 1)

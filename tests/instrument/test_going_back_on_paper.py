@@ -59,6 +59,16 @@ async def carried(app: App, work: Awaitable[Any]) -> Any:
     return task.result()
 
 
+async def back(app: App, found: Any, timeout: float = BOUND_S) -> Any:
+    return await carried(app, app.watcher.go_back(found.header.snapshot_id, timeout))
+
+
+async def held(app: App, machine: str) -> None:
+    while not app.machines[machine].reloading.is_held:
+        await app.carry()
+        await asyncio.sleep(0)
+
+
 def as_of_another_run(app: App, found: Any) -> None:
     section = found.checkpoints
     known = {"snapshot_id": found.header.snapshot_id, "run_id": "an earlier one", "sections_of_actors": 1}
@@ -88,7 +98,7 @@ async def test_an_actor_that_has_ended_is_named_at_once_and_one_made_anew_under_
     with pytest.raises(NotRestorableError, match="actors not there any more: ann"):
         await app.watcher.go_back(found.header.snapshot_id, BOUND_S)
     await app.join("A:2", name="ann")
-    await carried(app, app.watcher.go_back(found.header.snapshot_id, BOUND_S))
+    await back(app, found)
     assert app.machines["A:2"].body.tokens == TOKENS
 
 
@@ -108,7 +118,7 @@ async def test_an_actor_that_was_killed_just_before_is_named_and_nothing_is_roll
 async def test_actors_made_since_are_ended_and_those_that_have_not_begun_never_begin(app: App) -> None:
     found = await taken(app)
     await app.join("D:d")
-    await carried(app, app.watcher.go_back(found.header.snapshot_id, BOUND_S))
+    await back(app, found)
     assert [handle.machine for handle in app.killed] == ["D:d"]
     with pytest.raises(RolledBackError, match="rolled back before this actor had begun"):
         await app.watcher.join(SYSTEM, "E:e", {"class": "E", "key": "E:e", "pid": 1}, 0)
@@ -122,7 +132,7 @@ async def test_in_a_new_run_whoever_the_program_makes_may_stay(app: App) -> None
     as_of_another_run(app, found)
     await app.join("D:d")
     app.machines["D:d"].body.tokens = 7
-    assert await carried(app, app.watcher.go_back(found.header.snapshot_id, BOUND_S)) == ["D-0"]
+    assert await back(app, found) == ["D-0"]
     assert app.machines["D:d"].body.tokens == 7
     assert await app.watcher.join(SYSTEM, "E:e", {"class": "E", "key": "E:e", "pid": 1}, 0) is not None
 
@@ -134,13 +144,13 @@ async def test_who_does_not_stop_gives_the_restore_up_and_calls_of_before_are_ac
     await app.deliver()
     app.send(app.machines[DRIVER], B, 0)
     with pytest.raises(SnapshotTimeoutError, match=r"waiting for A-0 .* to stop; all go on as they were"):
-        await carried(app, app.watcher.go_back(found.header.snapshot_id, 0.2))
+        await back(app, found, 0.2)
     await app.deliver()
     assert [action.process.machine for action in app.actions] == [A, B]
     await app.quiet()
     later = await taken(app)
     later.snapshot().verify()
-    await carried(app, app.watcher.go_back(found.header.snapshot_id, BOUND_S))
+    await back(app, found)
 
 
 @on_an_app
@@ -150,9 +160,7 @@ async def test_a_call_that_is_refused_meanwhile_is_not_in_flight_for_ever(app: A
     await app.deliver()
     app.send(app.machines[DRIVER], B, 0)
     task = asyncio.ensure_future(app.watcher.go_back(found.header.snapshot_id, 2.0))
-    while not app.machines[B].reloading.is_held:
-        await app.carry()
-        await asyncio.sleep(0)
+    await held(app, B)
     await app.deliver()
     assert len(app.actions) == 1, "B has refused it"
     with pytest.raises(SnapshotTimeoutError):
@@ -167,9 +175,7 @@ async def test_an_action_of_before_sends_nothing_once_its_actor_is_to_stop(app: 
     app.send(app.machines[DRIVER], A, 0)
     await app.deliver()
     task = asyncio.ensure_future(app.watcher.go_back(found.header.snapshot_id, BOUND_S))
-    while not app.machines[A].reloading.is_held:
-        await app.carry()
-        await asyncio.sleep(0)
+    await held(app, A)
     with pytest.raises(RolledBackError):
         app.machines[A].reloading.check_sending()
     with pytest.raises(RolledBackError):
@@ -259,6 +265,13 @@ def restoring(app: App, snapshot_id: str, timeout: float = BOUND_S) -> asyncio.T
     return asyncio.get_running_loop().create_task(app.watcher.go_back(snapshot_id, timeout))
 
 
+async def ended(app: App, *tasks: asyncio.Task[Any], but: str | None = None) -> BaseException | None:
+    """The error of the last of them."""
+    while not all(task.done() for task in tasks):
+        await settled(app, but=but)
+    return tasks[-1].exception()
+
+
 def phases(app: App) -> set[Phase]:
     return {process.reloading.host.phase for process in app.machines.values()}
 
@@ -270,9 +283,7 @@ async def test_two_restores_at_once_come_one_after_the_other(app: App) -> None:
     second = await snapshot(app)
     app.analyst.checkpoint_of = Slow(app.analyst.checkpoint_of)
     one, other = restoring(app, first), restoring(app, second)
-    while not (one.done() and other.done()):
-        await settled(app)
-    assert (one.exception(), other.exception()) == (None, None)
+    assert (await ended(app, other, one), other.exception()) == (None, None)
     assert app.watcher.processes.rolling.restored_from == second
     assert app.tokens() == 100
     assert app.machines[B].body.tokens == 100
@@ -303,23 +314,15 @@ async def test_an_app_of_which_some_have_loaded_stands_still_until_it_is_restore
     good = await snapshot(app)
     app.machines[A].body.tokens, app.machines[C].body.tokens = 0, 100
     app.machines[C].body.__class__ = Stubborn
-    failing = restoring(app, good)
-    while not failing.done():
-        await settled(app)
-    assert isinstance(failing.exception(), MachineFailedError)
+    assert isinstance(await ended(app, restoring(app, good)), MachineFailedError)
     with pytest.raises(SnapshotAbortedError, match="stands still"):
         await app.watcher.snapshot([], BOUND_S)
     late = restoring(app, good, 0.2)  # given up before anybody has loaded, and yet nobody is as he was
-    while not late.done():
-        await settled(app, but=B)
-    assert "the app stands still" in str(late.exception())
+    assert "the app stands still" in str(await ended(app, late, but=B))
     await settled(app)
     assert Phase.RUNNING not in phases(app)
     del Stubborn.__setstate__
-    last = restoring(app, good)
-    while not last.done():
-        await settled(app)
-    assert last.exception() is None
+    assert await ended(app, restoring(app, good)) is None
     assert (phases(app), app.machines[A].body.tokens) == ({Phase.RUNNING}, 100)
     await snapshot(app)
 
@@ -356,9 +359,7 @@ async def test_an_actor_that_registers_while_a_restore_begins_is_of_the_past(app
         while not app.watcher.processes.rolling.is_rolling:
             await asyncio.sleep(0)
         answer.set()
-        while not (task.done() and late.done()):
-            await settled(app)
-    assert isinstance(late.exception(), RolledBackError)
+        assert isinstance(await ended(app, task, late), RolledBackError)
     assert task.exception() is None
     assert "D:d" not in app.watcher.processes.parties.machines
 
@@ -374,10 +375,7 @@ async def test_an_actor_that_is_to_end_for_a_restore_may_end_by_itself_before(ap
     app.states["D:d"] = "DEAD", 0
     app.machines.pop("D:d")
     await app.watcher.processes.rolling.look()
-    while not task.done():
-        await settled(app)
-    assert task.exception() is None
-    assert phases(app) == {Phase.RUNNING}
+    assert (await ended(app, task), phases(app)) == (None, {Phase.RUNNING})
 
 
 @on_an_app

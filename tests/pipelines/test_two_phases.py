@@ -40,6 +40,11 @@ def out(request: pytest.FixtureRequest, tmp_path: Path) -> Out:
     return Out(request.param, tmp_path / "out")
 
 
+@pytest.fixture
+def sink(out: Out) -> Committer:
+    return out.begun()
+
+
 def recorded(sink: Committer, *numbers: int) -> dict[str, Any]:
     """The state of a snapshot behind these rows."""
     for number in numbers:
@@ -47,8 +52,7 @@ def recorded(sink: Committer, *numbers: int) -> dict[str, Any]:
     return sink.stage()
 
 
-def test_what_shows_is_what_kept_snapshots_have_held(out: Out) -> None:
-    sink = out.begun()
+def test_what_shows_is_what_kept_snapshots_have_held(out: Out, sink: Committer) -> None:
     first, second = recorded(sink, 1), recorded(sink, 2)
     assert out.rows() == []
     for _ in range(2):
@@ -64,16 +68,14 @@ def test_what_shows_is_what_kept_snapshots_have_held(out: Out) -> None:
     assert out.rows() == [1, 2, 3, 4], "output of an earlier run is not added to"
 
 
-def test_what_shows_is_not_shown_again_by_who_does_not_know_it(out: Out) -> None:
-    sink = out.begun()
+def test_what_shows_is_not_shown_again_by_who_does_not_know_it(out: Out, sink: Committer) -> None:
     recorded(sink, 1)
     for _ in range(2):
         sink.output.publish(sink.ledger, [1])
         assert out.rows() == [1]
 
 
-def test_a_sink_that_was_killed_before_it_was_told_shows_it_when_it_comes_back(out: Out) -> None:
-    sink = out.begun()
+def test_a_sink_that_was_killed_before_it_was_told_shows_it_when_it_comes_back(out: Out, sink: Committer) -> None:
     state = recorded(sink, 1)
     recorded(sink, 2)  # behind the cut
     again = out.restored(state)
@@ -82,8 +84,7 @@ def test_a_sink_that_was_killed_before_it_was_told_shows_it_when_it_comes_back(o
     assert out.rows() == [1, 2]
 
 
-def test_coming_back_a_second_time_changes_nothing(out: Out) -> None:
-    sink = out.begun()
+def test_coming_back_a_second_time_changes_nothing(out: Out, sink: Committer) -> None:
     state = recorded(sink, 1)
     sink.commit(state)
     for _ in range(2):
@@ -96,8 +97,9 @@ def test_coming_back_a_second_time_changes_nothing(out: Out) -> None:
     assert out.rows() == [1, 2, 3]
 
 
-def test_going_back_takes_back_what_was_shown_since_and_going_forth_again_shows_it_again(out: Out) -> None:
-    sink = out.begun()
+def test_going_back_takes_back_what_was_shown_since_and_going_forth_again_shows_it_again(
+    out: Out, sink: Committer
+) -> None:
     states = []
     for number in (1, 2, 3):
         states.append(recorded(sink, number))
@@ -111,8 +113,7 @@ def test_going_back_takes_back_what_was_shown_since_and_going_forth_again_shows_
     assert out.rows() == [1, 4]
 
 
-def test_a_past_that_is_over_cannot_be_gone_back_to_and_nothing_is_changed_by_trying(out: Out) -> None:
-    sink = out.begun()
+def test_a_past_that_is_over_cannot_be_gone_back_to_and_nothing_is_changed_by_trying(out: Out, sink: Committer) -> None:
     first = recorded(sink, 1)
     sink.commit(first)
     lost = recorded(sink, 2)
@@ -125,9 +126,9 @@ def test_a_past_that_is_over_cannot_be_gone_back_to_and_nothing_is_changed_by_tr
 
 def test_a_snapshot_that_was_kept_when_the_system_went_back_behind_it_can_be_gone_back_to_until_the_next(
     out: Out,
+    sink: Committer,
 ) -> None:
     """It was on the disk, and a host died before anybody was told."""
-    sink = out.begun()
     first = recorded(sink, 1)
     sink.commit(first)
     later = recorded(sink, 2)
@@ -147,8 +148,7 @@ def test_two_sinks_write_to_one_place(out: Out) -> None:
     assert out.rows() == [1, 10, 11]
 
 
-def test_what_cannot_be_staged_is_not_lost(out: Out) -> None:
-    sink = out.begun()
+def test_what_cannot_be_staged_is_not_lost(out: Out, sink: Committer) -> None:
     sink.write([{"n": 1}])
     shutil.rmtree(out.path / STAGED)
     with pytest.raises(OSError, match=STAGED):
@@ -158,8 +158,7 @@ def test_what_cannot_be_staged_is_not_lost(out: Out) -> None:
     assert out.rows() == [1]
 
 
-def test_a_staged_part_that_is_gone_is_an_error_that_names_it(out: Out) -> None:
-    sink = out.begun()
+def test_a_staged_part_that_is_gone_is_an_error_that_names_it(out: Out, sink: Committer) -> None:
     state = recorded(sink, 1)
     for file in (out.path / STAGED).iterdir():
         file.unlink()
@@ -169,8 +168,7 @@ def test_a_staged_part_that_is_gone_is_an_error_that_names_it(out: Out) -> None:
         out.restored(state)
 
 
-def test_a_past_that_was_put_aside_cannot_be_shown_by_who_still_belongs_to_it(out: Out) -> None:
-    sink = out.begun()
+def test_a_past_that_was_put_aside_cannot_be_shown_by_who_still_belongs_to_it(out: Out, sink: Committer) -> None:
     first = recorded(sink, 1)
     second = recorded(sink, 2)
     out.restored(first)
@@ -179,9 +177,10 @@ def test_a_past_that_was_put_aside_cannot_be_shown_by_who_still_belongs_to_it(ou
     assert out.rows() == [1]
 
 
-def test_many_rows_are_staged_before_the_snapshot_and_show_with_it(out: Out, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_rows_are_staged_before_the_snapshot_and_show_with_it(
+    out: Out, sink: Committer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("ray_snapshot.pipelines.two_phases.ROWS_PER_PART", 3)
-    sink = out.begun()
     for number in range(8):
         sink.write([{"n": number}])
     assert len(list((out.path / STAGED).iterdir())) == 2
@@ -189,8 +188,7 @@ def test_many_rows_are_staged_before_the_snapshot_and_show_with_it(out: Out, mon
     assert out.rows() == list(range(8))
 
 
-def test_what_was_shown_and_taken_away_by_its_reader_does_not_come_back(out: Out) -> None:
-    sink = out.begun()
+def test_what_was_shown_and_taken_away_by_its_reader_does_not_come_back(out: Out, sink: Committer) -> None:
     sink.commit(recorded(sink, 1))
     state = recorded(sink, 2)
     sink.commit(state)
