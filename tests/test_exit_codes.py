@@ -13,24 +13,15 @@ ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = {words[-1] for words, _ in cli.each_command(typer.main.get_command(cli.make_app()))}
 
 TESTED: dict[tuple[str, int], str] = {
-    (
-        "run",
-        0,
-    ): "tests/instrument/test_apps_stay_as_they_are.py::test_a_program_ends_with_its_own_exit_code_and_last_words",
-    (
-        "run",
-        3,
-    ): "tests/instrument/test_apps_that_hang.py::test_the_app_is_ended_with_code_3_and_the_report_is_on_stderr",
+    ("run", 0): "tests/instrument/test_apps_stay_as_they_are.py::test_a_program_ends_with_its_own_exit_code_and_last_words",
+    ("run", 3): "tests/instrument/test_apps_that_hang.py::test_the_app_is_ended_with_code_3_and_the_report_is_on_stderr",
     ("restore", 0): "tests/runtime/test_restore_command.py::",
     ("systems", 0): "tests/instrument/test_apps_from_outside.py::",
     ("snapshot", 0): "tests/runtime/test_runtime_contract.py::",
     ("diagnose", 0): "tests/instrument/test_apps_from_outside.py::test_diagnose_says_healthy_of_a_program_that_only",
     ("diagnose", 3): "tests/instrument/test_apps_from_outside.py::test_diagnose_draws_who_waits_for_whom",
     ("diagnose", 4): "tests/instrument/test_apps_from_outside.py::test_diagnose_cannot_tell_of_an_actor",
-    (
-        "since",
-        1,
-    ): "tests/commands/test_question_commands.py::test_since_exits_with_1_and_says_so_where_a_detector_failed",
+    ("since", 1): "tests/commands/test_question_commands.py::test_since_exits_with_1_and_says_so_where_a_detector_failed",
     ("verify", 1): "tests/history/test_history_commands.py::test_verify_exits_1_and_names_each_snapshot",
     ("analyze", 0): "tests/spark/test_spark_command.py::test_the_answer_is_a_table_and_parquet",
     ("analyze", 1): "tests/spark/test_spark_command.py::test_a_detector_that_fails_is_named_with_its_reason",
@@ -44,13 +35,10 @@ TESTED: dict[tuple[str, int], str] = {
     ("explore", 4): "tests/testing/test_explore_command.py::test_a_search_that_was_stopped_ends_with_4",
     ("doctor", 0): "tests/doctor/test_asking.py::test_it_ends_with_1_if_there_is_a_problem_and_says_what_there_is",
     ("doctor", 1): "tests/doctor/test_asking.py::test_it_ends_with_1_if_there_is_a_problem",
-    (
-        "serve",
-        0,
-    ): "tests/commands/test_serve.py::test_it_prints_the_address_to_open_shows_a_history_and_ends_with_ctrl_c",
+    ("serve", 0): "tests/commands/test_serve.py::test_it_prints_the_address_to_open_shows_a_history_and_ends_with_ctrl_c",
     ("top", 0): "tests/commands/test_top.py::test_it_looks_at_a_system_of_another_program_and_ends_when_that_ends",
     ("demo", 0): "tests/examples/test_demo_command.py::",
-}
+}  # fmt: skip
 """What needs Ray or Spark is done elsewhere."""
 
 

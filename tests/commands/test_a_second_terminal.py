@@ -198,11 +198,7 @@ def test_what_the_callers_environment_says_of_jobs_and_hooks_is_nothing_to_a_loo
     ("system", "more", "words"),
     [
         ("guarded", {}, "asks for a token, and there is none in ~/.ray/auth_token: set RAY_AUTH_TOKEN"),
-        (
-            "guarded",
-            {"RAY_AUTH_TOKEN": "wrong"},
-            "refuses the token of RAY_AUTH_TOKEN: set RAY_AUTH_TOKEN to the token",
-        ),
+        ("guarded", {"RAY_AUTH_TOKEN": "wrong"}, "refuses the token of RAY_AUTH_TOKEN: set RAY_AUTH_TOKEN to the token"),
         pytest.param(
             "guarded",
             {"RAY_AUTH_MODE": "disabled"},
@@ -228,7 +224,7 @@ def test_what_the_callers_environment_says_of_jobs_and_hooks_is_nothing_to_a_loo
             marks=pytest.mark.nightly,
         ),
     ],
-)
+)  # fmt: skip
 def test_what_is_missing_is_said_in_one_line(
     system: str, more: dict[str, str], words: str, both: tuple[Watched, Watched], stranger: Terminal
 ) -> None:

@@ -27,12 +27,8 @@ REMEDIES = [
     ("vacuum H --keep 5", r"like (\w+) or", "vacuum H --keep {} --dry-run"),
     (f"explore {EXAMPLE} --never deadlock", r"write MODULE(:)NAME", f"explore {EXAMPLE}{{}}bank --never deadlock"),
     (f"witness B {TRACED}", r"say (--module \w+) if", f"witness B {TRACED} {{}}"),
-    (
-        f"blame B {TRACED} --detector conservation",
-        r"(--module \w+) if",
-        f"blame B {TRACED} --detector conservation {{}}",
-    ),
-]
+    (f"blame B {TRACED} --detector conservation", r"(--module \w+) if", f"blame B {TRACED} --detector conservation {{}}"),
+]  # fmt: skip
 """What is typed, what is said about it, and what is typed then."""
 
 

@@ -101,30 +101,15 @@ def test_without_the_extra_a_line_says_how_to_get_it(monkeypatch: pytest.MonkeyP
     ("text", "meant"),
     [
         ("<Code>NoSuchBucket</Code>", "there is no bucket s3://b: make it first"),
-        (
-            "Error performing PUT http://169.254.169.254/latest/api/token",
-            "there are no credentials for s3://b: set AWS_",
-        ),
-        (
-            "403 Forbidden: <Code>InvalidAccessKeyId</Code><AWSAccessKeyId>AKIA1</AWSAccessKeyId>",
-            "the store refuses what",
-        ),
-        (
-            "Error performing GET http://h:1/b?X=s3cr3t - HTTP error: error sending request",
-            "cannot be reached at h:1: look",
-        ),
+        ("Error performing PUT http://169.254.169.254/latest/api/token", "there are no credentials for s3://b: set AWS_"),
+        ("403 Forbidden: <Code>InvalidAccessKeyId</Code><AWSAccessKeyId>AKIA1</AWSAccessKeyId>", "the store refuses what"),
+        ("Error performing GET http://h:1/b?X=s3cr3t - HTTP error: error sending request", "cannot be reached at h:1: look"),
         ("HTTP error: error sending request for url (http://carol:s3cr3t@h:1/b)", "cannot be reached at h:1: look"),
         ("\x1b[31modd\x1b[0m thing at https://carol:s3cr3t@h/b", "odd thing at https://h/b"),
-        (
-            "<Code>SlowDown</Code><Message>Please reduce your request rate.</Message>",
-            "the store says: Please reduce your",
-        ),
-        (
-            "Generic S3 error: odd http://h/b?sig=s3cr3t thing s3cr3t-of-env\nDebug source: s3cr3t",
-            "odd http://h/b thing ...",
-        ),
+        ("<Code>SlowDown</Code><Message>Please reduce your request rate.</Message>", "the store says: Please reduce your"),
+        ("Generic S3 error: odd http://h/b?sig=s3cr3t thing s3cr3t-of-env\nDebug source: s3cr3t", "odd http://h/b thing ..."),
     ],
-)
+)  # fmt: skip
 def test_a_fault_is_told_in_words_and_without_secrets(monkeypatch: pytest.MonkeyPatch, text: str, meant: str) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cr3t-of-env")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA1")

@@ -243,23 +243,13 @@ def test_retention_removes_nothing_where_a_table_is_append_only(
     [
         ("actions", "number", None, "table actions is damaged: actions has 2 rows without number"),
         ("actions", "accepted", None, "table actions is damaged: actions has 2 rows without accepted"),
-        (
-            "actions",
-            "sent",
-            '[{"target": [], "kind": "mail", "number": 1, "method": "m", "args": []}]',
-            "the target of",
-        ),
-        (
-            "actions",
-            "sent",
-            '[{"target": "b", "kind": "mail", "number": "1", "method": "m", "args": []}]',
-            "the number of",
-        ),
+        ("actions", "sent", '[{"target": [], "kind": "mail", "number": 1, "method": "m", "args": []}]', "the target of"),
+        ("actions", "sent", '[{"target": "b", "kind": "mail", "number": "1", "method": "m", "args": []}]', "the number of"),
         ("actions", "colour", None, "table actions is damaged: actions has 2 rows without colour"),
         ("machines", "state", "", "snapshot bank-00002 cannot be compared with: JSONDecodeError"),
         ("machines", "machine", None, "table machines is damaged: machines has 2 rows without machine"),
     ],
-)
+)  # fmt: skip
 def test_the_witness_says_which_table_cannot_be_read(
     history: Path, table: str, name: str, value: Any, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

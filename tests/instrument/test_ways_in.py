@@ -17,15 +17,11 @@ WAYS = {
     "run": ([COMMAND, "run", "ways_in.py"], "", PAID),
     "install": ([sys.executable, "ways_in.py", "install"], "", PAID),
     "cells that run again": ([sys.executable, "ways_in.py", "install", "again"], "", PAID + PAID),
-    "the plugin": (
-        [sys.executable, "-m", "pytest", "-qs", "-p", "no:cacheprovider", "--ray-snapshot", "ways_in.py"],
-        "",
-        PAID,
-    ),
+    "the plugin": ([sys.executable, "-m", "pytest", "-qs", "-p", "no:cacheprovider", "--ray-snapshot", "ways_in.py"], "", PAID),
     "watch": ([sys.executable, "ways_in.py"], "watch", PAID),
     "run of a program that watches itself": ([COMMAND, "run", "ways_in.py"], "watch", PAID),
     "a system alone": ([sys.executable, "ways_in.py"], "", REFUSED),
-}
+}  # fmt: skip
 """By name: the command, what comes behind `ray.init`, and what the program prints."""
 
 OWN, KNOWN, GIVEN = "its own cluster", "the cluster in RAY_ADDRESS", "the address of a cluster"

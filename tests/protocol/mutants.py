@@ -56,18 +56,12 @@ BROKEN: Broken = {
         # The host records, but accepts one more message first.
         "boundary_later": [
             *NO_GUARD,
-            (
-                HostCore,
-                "boundary: self.asked = self.__dict__.get('asked', 0) + self.must_record\nif self.asked % 3: return ()",
-            ),
+            (HostCore, "boundary: self.asked = self.__dict__.get('asked', 0) + self.must_record\nif self.asked % 3: return ()"),
         ],
     },
     ("plain", ACCEPTS): {
         # A marker ends its input, but does not make the host record: only the coordinator's request does.
-        "marker_does_not_make_red": [
-            *NO_GUARD,
-            (ChandyLamport, "_marker: [*asked_for(self.turning.hear(colour))] => []"),
-        ],
+        "marker_does_not_make_red": [*NO_GUARD, (ChandyLamport, "_marker: [*asked_for(self.turning.hear(colour))] => []")],
         # A mailbox is a stack, under its head.
         "mailboxes_in_any_order": (
             Inbox,
@@ -105,10 +99,7 @@ BROKEN: Broken = {
         # A snapshot is complete once every host has reported; white messages that arrive later are forgotten.
         "recording_closed_early": NO_COUNTING,
         # A white message is reported late though its machine is still to be copied, with it.
-        "late_whether_copied_or_not": (
-            HostCore,
-            "_report_if_late:  and not self.turning.is_white(machine.copied, number) => ",
-        ),
+        "late_whether_copied_or_not": (HostCore, "_report_if_late:  and not self.turning.is_white(machine.copied, number) => "),
         # A late report that comes twice is counted twice, and hides a message that is missing.
         "double_reports_count_twice": (PendingCounts, "late: self.late_reports.clear()"),
     },
@@ -137,10 +128,7 @@ BROKEN: Broken = {
     },
     ("births", CREATIONS): {
         # A creation in flight at the cut is recorded by nobody, and nobody counts creations (trap 3).
-        "white_creation_forgotten": (
-            HostCore,
-            f"_begin: return recording => {FORGET}; return recording",
-        ),
+        "white_creation_forgotten": (HostCore, f"_begin: return recording => {FORGET}; return recording"),
         # The collector's list of hosts is fixed at the start, and creations are not counted (trap 3).
         "new_hosts_are_not_waited_for": [
             (PendingCounts, "expect"),
@@ -156,10 +144,7 @@ BROKEN: Broken = {
     ("newcomers", IN_FLIGHT): {"host_born_red_knows_nothing": (HostCore, "__init__: open_at_birth = ()")},
     ("births", IN_CHANNELS): {
         # A machine is born without a look at what was in its mailboxes at the cut.
-        "body_before_its_mailbox_is_copied": (
-            HostCore,
-            "born: self._copy_if_due(machine) => machine.copied = self.colour",
-        ),
+        "body_before_its_mailbox_is_copied": (HostCore, "born: self._copy_if_due(machine) => machine.copied = self.colour"),
         # A host's report that comes again is counted again.
         "double_host_reports_count_twice": (PendingCounts, "report: self.reported.discard(report.host)"),
     },
@@ -196,10 +181,7 @@ BROKEN: Broken = {
         # What is white on an input that nobody awaits, and comes after the record, is forgotten.
         "back_edges_are_not_logged": [
             NO_COUNTING,
-            (
-                HostCore,
-                "_report_if_late: if (mailbox.source, mailbox.kind) not in machine.inbox.alignment.awaited: return",
-            ),
+            (HostCore, "_report_if_late: if (mailbox.source, mailbox.kind) not in machine.inbox.alignment.awaited: return"),
         ],
         # No count would miss them: between two machines of a host that record one after the other.
         "late_messages_within_a_host_are_forgotten": (HostCore, "_report_if_late: if mailbox.link is None: return"),
@@ -217,10 +199,7 @@ BROKEN: Broken = {
     },
     ("aligned-births", CREATIONS): {
         # What a white machine creates on a host that has heard of the number is left out (trap 3).
-        "a_white_parent_has_red_creations": (
-            BarrierCore,
-            "create: return super().create(creator, child, host, payload, now)",
-        ),
+        "a_white_parent_has_red_creations": (BarrierCore, "create: return super().create(creator, child, host, payload, now)"),
     },
     ("at-least-once", REPEATED): {
         # With alignment skipped, nobody knows what a restore will repeat.
@@ -228,10 +207,7 @@ BROKEN: Broken = {
         # What was repeated for n counts again for whoever records next.
         "duplicates_are_counted_for_the_next_snapshot_too": [
             (StreamInbox, "forget_repeated"),
-            (
-                BarrierCore,
-                "_copy: {key: count for => {key: sum(repeated[one] for one in repeated if one[0] == key) for",
-            ),
+            (BarrierCore, "_copy: {key: count for => {key: sum(repeated[one] for one in repeated if one[0] == key) for"),
         ],
     },
     ("observer", IN_CHANNELS): {
@@ -288,5 +264,5 @@ BROKEN: Broken = {
             "is_complete: return bool(self.reported) and not any(self.missing.values())",
         ),
     },
-}
+}  # fmt: skip
 MUTANTS = mutants(BROKEN)

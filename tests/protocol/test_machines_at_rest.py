@@ -317,10 +317,7 @@ GROUPED: dict[str, Edit] = {
 MUTANTS: dict[str, Edit | list[Edit]] = {
     # Copied before its own action, it is missing from one recording only.
     "who_was_copied_last_for_another_snapshot_is_copied_along": (Copying, f"_next_uncopied: {ALL_UNCOPIED}"),
-    "each_gets_the_copy_of_another": (
-        Copying,
-        "copy_next: self._bodies(machines) => [*reversed(self._bodies(machines))]",
-    ),
+    "each_gets_the_copy_of_another": (Copying, "copy_next: self._bodies(machines) => [*reversed(self._bodies(machines))]"),
     "who_was_not_copied_with_the_others_is_forgotten": (
         Copying,
         "copy_next: self.uncopied.extendleft(reversed(machines[len(bodies) :])) => pass",
@@ -330,12 +327,9 @@ MUTANTS: dict[str, Edit | list[Edit]] = {
         (Copying, "_is_quiet: any(box.kept for box in copy.boxes) => False"),
         (Copying, "_has_nothing_to_do: any(box.kept for box in machine.inbox.mailboxes.values()) => False"),
     ],
-    "who_is_in_a_later_recording_only_rests": (
-        Copying,
-        "_due_of: self._due[1:] => self._due[1], bool(self._due[1])",
-    ),
+    "who_is_in_a_later_recording_only_rests": (Copying, "_due_of: self._due[1:] => self._due[1], bool(self._due[1])"),
     "who_is_woken_is_not_copied_next_time": NOT_AWAKE,
-}
+}  # fmt: skip
 FIRST = {
     "messages_wake_nobody": 80,
     "groups_take_red_messages": 70,

@@ -37,10 +37,7 @@ BROKEN: dict[Callable[[], None], dict[str, Edit | list[Edit]]] = {
         ),
     },
     mail.test_a_backlog_does_not_delay_a_marker: {
-        "a_backlog_delays_the_marker": (
-            HostCore,
-            "hear: if isinstance(event, MarkerArrived) and self.runnable: return ()",
-        ),
+        "a_backlog_delays_the_marker": (HostCore, "hear: if isinstance(event, MarkerArrived) and self.runnable: return ()"),
     },
     mail.test_a_machine_over_its_bound_is_held_back_behind_its_action_never_inside_it: {
         "a_full_mailbox_holds_inside_the_action": (
@@ -50,17 +47,12 @@ BROKEN: dict[Callable[[], None], dict[str, Edit | list[Edit]]] = {
     },
     mail.test_bounds_hold_within_a_host_too: {"a_full_mailbox_holds_nobody": (HostCore, "end_action")},
     mail.test_acceptances_at_the_other_end_release_it: {"acceptances_release_nobody": (HostCore, "_release")},
-    mail.test_markers_are_never_bounded: {
-        "markers_are_bounded_too": (OutLink, "mark: if len(self.messages) > 1: return")
-    },
+    mail.test_markers_are_never_bounded: {"markers_are_bounded_too": (OutLink, "mark: if len(self.messages) > 1: return")},
     mail.test_a_join_never_reaches_past_a_message_of_the_same_channel: {
         "a_join_reaches_past_what_is_in_front": (Inbox, f"_chosen: {ANY_DEPTH}"),
     },
     traps.test_a_send_that_raises_has_sent_nothing: {
-        "a_refused_send_has_its_number_already": (
-            HostCore,
-            "send_on: raise Machine => channel.sent += 1; raise Machine",
-        ),
+        "a_refused_send_has_its_number_already": (HostCore, "send_on: raise Machine => channel.sent += 1; raise Machine"),
     },
     traps.test_a_number_given_up_before_a_host_heard_of_it_is_red_there_but_not_kept: {
         "a_number_given_up_is_kept": (HostCore, "_begin_recordings: if number in self.closed: => if False:"),
@@ -85,10 +77,7 @@ BROKEN: dict[Callable[[], None], dict[str, Edit | list[Edit]]] = {
         "crossing_snapshots_wait_for_each_other": (Alignment, "_stuck: return ()"),
     },
     barriers.test_snapshots_that_wait_for_each_other_at_one_machine_are_parted_by_their_numbers: {
-        "only_what_has_blocked_an_input_is_looked_at": (
-            Alignment,
-            "step: if isinstance(event, BarrierQueued): return ()",
-        ),
+        "only_what_has_blocked_an_input_is_looked_at": (Alignment, "step: if isinstance(event, BarrierQueued): return ()"),
     },
     barriers.test_on_an_acyclic_graph_there_is_no_channel_state_however_snapshots_overlap: {
         "a_number_that_was_only_heard_of_ends_every_alignment": (Alignment, f"_stuck: {FRESH_ANYWHERE}"),
@@ -145,7 +134,7 @@ BROKEN: dict[Callable[[], None], dict[str, Edit | list[Edit]]] = {
     observer.test_it_sends_no_control_message_over_the_links: {
         "the_number_is_worth_a_batch_of_its_own": (OutLink, "attach: return self.mark(colour)"),
     },
-}
+}  # fmt: skip
 MUTANTS = [Mutant(name, test, "", edits) for test, broken in BROKEN.items() for name, edits in broken.items()]
 
 

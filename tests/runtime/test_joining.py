@@ -53,12 +53,7 @@ def test_a_barrier_protocol_is_refused_beside_a_watch_that_the_program_has_asked
 @pytest.mark.parametrize(
     ("changed", "given", "history", "reason"),
     [
-        (
-            {"is_asked_for": False},
-            {"protocol": "unaligned-barrier"},
-            None,
-            "it is under unaligned-barrier: a process has",
-        ),
+        ({"is_asked_for": False}, {"protocol": "unaligned-barrier"}, None, "it is under unaligned-barrier: a process has"),
         ({"joined": object()}, {}, None, "another system of this program has joined"),
         ({}, {"checkpoint": True}, None, "it keeps checkpoints, and they do not: rs.watch(checkpoint=True)"),
         ({}, {"recover": "rollback"}, None, "recover= is for machines alone, or for actors alone"),
@@ -72,7 +67,7 @@ def test_a_barrier_protocol_is_refused_beside_a_watch_that_the_program_has_asked
         ({}, {}, "/h", "its history is /h, and theirs is none: give both the same"),
         ({"history": "/w"}, {}, "/h", "its history is /h, and theirs is /w: give both the same"),
     ],
-)
+)  # fmt: skip
 def test_a_system_that_cannot_join_stays_apart_and_it_is_said_why(
     watch: Watched, changed: Any, given: Any, history: str | None, reason: str, caplog: Any
 ) -> None:

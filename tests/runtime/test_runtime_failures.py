@@ -56,11 +56,7 @@ FAILURES = {
         "clumsy.fail raised KeyError: 'key'",
     ),
     "an action that exits": (lambda m: m.fail.send("exit"), rs.MachineFailedError, "clumsy.fail raised SystemExit: 3"),
-    "an error without a text": (
-        lambda m: m.fail.send("mute"),
-        rs.MachineFailedError,
-        "clumsy.fail raised Mute: .its text",
-    ),
+    "an error without a text": (lambda m: m.fail.send("mute"), rs.MachineFailedError, "clumsy.fail raised Mute: .its text"),
     "an unknown method": (
         lambda m: m.tell_to.send("clumsy", "juggle"),
         rs.UnknownMethodError,
@@ -72,7 +68,7 @@ FAILURES = {
         rs.UnknownMachineError,
         "no machine 'ghost' was spawned within 0.2 s, but clumsy sent to it",
     ),
-}
+}  # fmt: skip
 
 
 BY_DAY = "an action that raises"

@@ -58,10 +58,7 @@ BROKEN: Broken = {
     },
     (HOST, LOSES): {
         # What was kept in a generation that is being left moves the line.
-        "the_service_agrees_while_it_goes_back": (
-            ServiceLine,
-            "secured:  or found.generation != generation or is_rolling => ",
-        ),
+        "the_service_agrees_while_it_goes_back": (ServiceLine, "secured:  or found.generation != generation or is_rolling => "),
         # It is enough that the driver has made sure.
         "the_journal_is_cut_before_the_service_agrees": (
             RecoveringWorld,
@@ -86,10 +83,7 @@ BROKEN: Broken = {
     },
     (Script(0, 2, ("service",)), TWICE): {
         # To ask for more is to have them.
-        "numbers_are_given_out_before_the_driver_knows": (
-            Allowance,
-            "asked: self.more = number, place => self.most = number",
-        ),
+        "numbers_are_given_out_before_the_driver_knows": (Allowance, "asked: self.more = number, place => self.most = number"),
     },
     (SERVICE, TWICE): {
         # Not behind what may have been given out.
@@ -124,10 +118,7 @@ BROKEN: Broken = {
     },
     (Script(0, 2, ("service", "analyst")), NOT_WITH_DRIVER): {
         # The service may have agreed to the one before that, and its answer was lost.
-        "only_the_last_one_before_is_kept": (
-            DriverLine,
-            "move_to: (*self.former, self.base) => self.former or (self.base,)",
-        ),
+        "only_the_last_one_before_is_kept": (DriverLine, "move_to: (*self.former, self.base) => self.former or (self.base,)"),
     },
     (HOST_AND_ANALYST, "it is not"): {
         # The service may go back to the former one still.
@@ -173,12 +164,9 @@ BROKEN: Broken = {
     (Script(0, 2), GONE): {"nothing_is_held_for_the_driver": (Retention, "lend")},
     (Script(0, 3), GONE): {
         # The service's word about the one before is still on its way.
-        "only_the_last_one_lent_is_held": (
-            Retention,
-            "lend: self.lent.append(snapshot_id) => self.lent = [snapshot_id]",
-        ),
+        "only_the_last_one_lent_is_held": (Retention, "lend: self.lent.append(snapshot_id) => self.lent = [snapshot_id]"),
     },
     # It was there when it was looked at.
     (Script(0, 2, restores=1), GONE): {"what_is_being_gone_back_to_is_not_held": (Retention, "plan")},
-}
+}  # fmt: skip
 MUTANTS = mutants(BROKEN)
