@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -35,37 +35,27 @@ from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
 
 
+@dataclass(eq=False)
 class Reporter:
     """Of one host, in one generation. Methods are called under the lock, but for coroutines, and where they say otherwise."""
 
-    def __init__(
-        self,
-        config: HostConfig,
-        member: Membership,
-        core: HostCore,
-        stage: Stage,
-        trace: TraceShipping,
-        classes: ClassStore,
-        notices: Notices,
-        at_rest: AtRest,
-        meter: Meter,
-        pool: ThreadPoolExecutor,
-    ) -> None:
-        """`pool`: the thread that makes reports, one after the other."""
-        self.config = config
-        self.member = member
-        self.core = core
-        self.stage = stage
-        self.trace = trace
-        self.classes = classes
-        self.notices = notices
-        self.at_rest = at_rest
-        self.meter = meter
-        self.pool = pool
-        self.abroad: Abroad | None = None
-        self.answers = Answers()
-        self.recorded_at: dict[int, float] = {number: time.time() for number in config.open_at_birth}
-        self.reported: set[int] = set()
+    config: HostConfig
+    member: Membership
+    core: HostCore
+    stage: Stage
+    trace: TraceShipping
+    classes: ClassStore
+    notices: Notices
+    at_rest: AtRest
+    meter: Meter
+    pool: ThreadPoolExecutor
+    """The thread that makes reports, one after the other."""
+    abroad: Abroad | None = None
+    answers: Answers = field(default_factory=Answers)
+    reported: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.recorded_at: dict[int, float] = {number: time.time() for number in self.config.open_at_birth}
 
     # ---- when -----------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.protocol.host import Creation, HostCore, Machine
@@ -26,43 +27,28 @@ from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
 
 
+@dataclass(eq=False)
 class Runner:
     """Chooses at each boundary what comes next."""
 
-    def __init__(
-        self,
-        member: Membership,
-        core: HostCore,
-        stage: Stage,
-        floor: Floor,
-        carrier: Carrier,
-        trace: TraceShipping,
-        recorder: Recorder,
-        held: HeldWatch,
-        notices: Notices,
-        actions: Actions,
-        unchanged: Unchanged,
-        enter: Callable[[], None],
-        stop_machine: Callable[[Machine], None],
-    ) -> None:
-        self.member = member
-        self.core = core
-        self.stage = stage
-        self.floor = floor
-        self.carrier = carrier
-        self.trace = trace
-        self.recorder = recorder
-        self.held = held
-        self.notices = notices
-        self.actions = actions
-        self.unchanged = unchanged
-        self.enter = enter
-        """Called first in each action thread."""
-        self.stop_machine = stop_machine
-        self.abroad: Abroad | None = None
-        self.stops = Stops()
-        self.threads: list[threading.Thread] = []
-        """Action threads, some of which may have ended."""
+    member: Membership
+    core: HostCore
+    stage: Stage
+    floor: Floor
+    carrier: Carrier
+    trace: TraceShipping
+    recorder: Recorder
+    held: HeldWatch
+    notices: Notices
+    actions: Actions
+    unchanged: Unchanged
+    enter: Callable[[], None]
+    """Called first in each action thread."""
+    stop_machine: Callable[[Machine], None]
+    abroad: Abroad | None = None
+    stops: Stops = field(default_factory=Stops)
+    threads: list[threading.Thread] = field(default_factory=list)
+    """Action threads, some of which may have ended."""
 
     @property
     def is_acting(self) -> bool:
