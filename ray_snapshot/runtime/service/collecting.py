@@ -119,20 +119,8 @@ class Others(Protocol):
         """A text with names for people in place of those that processes have."""
 
 
-class NoOthers:
-    """There are hosts only."""
-
-    async def prepare(self) -> None:
-        """Nothing is to be prepared."""
-
-    def begun(self, header: SnapshotHeader, prepared: Any) -> None:
-        """Nothing else is asked."""
-
-    def hurry(self, number: int, awaited: set[str]) -> None:
-        """Nothing else is told."""
-
-    def over(self, number: int, *, is_complete: bool) -> None:
-        """Nothing else is told."""
+class NoOthers(Others):
+    """There are hosts only: nothing else is prepared, asked or told."""
 
     def found(self, header: SnapshotHeader, completed: CompletedSnapshot, payloads: list[HostPayload]) -> Collected:  # noqa: ARG002 - counts have done their work
         """What the hosts have reported."""
@@ -141,9 +129,6 @@ class NoOthers:
     async def settled(self, collected: Any) -> Any:
         """It is all there."""
         return collected
-
-    async def given(self, collected: Any) -> None:
-        """Nothing else waits for it."""
 
     def in_words(self, text: str) -> str:
         """The text as it is."""
@@ -492,7 +477,7 @@ class Collecting:
             return
         try:
             async with asyncio.timeout(1.0):
-                doing = await _wrapped(self.directory.actors[host].doing.remote())
+                doing = await self.directory.actors[host].doing.remote()
         except (TimeoutError, RayError):
             header.abort_reason = (
                 f"{header.abort_reason}: {host} with {listed(self.directory.machines_on(host))} does not answer"
@@ -523,7 +508,3 @@ class Collecting:
         else:
             return
         self.line.begin(self.abort(found if is_blamed else replace(found, awaited=())))
-
-
-async def _wrapped(ref: Any) -> Any:
-    return await ref
