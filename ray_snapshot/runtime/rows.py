@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ray_snapshot.encoding import to_json
-from ray_snapshot.parts.reporting import Rows
 from ray_snapshot.protocol.collector import HostReport
-from ray_snapshot.protocol.mailbox import CALL, TIMER, Message
+from ray_snapshot.protocol.host import Creation
+from ray_snapshot.protocol.mailbox import CALL, TIMER, Mailbox, Message
 from ray_snapshot.protocol.parts import MachineCopy
 from ray_snapshot.runtime.payload import recorded_args
 
@@ -38,11 +38,8 @@ def message_row(source: str, target: str, kind: str, message: Message) -> tuple[
 
 
 @dataclass(slots=True)
-class MailPart(Rows):
-    """What a process that hosts no machines has sent to machines, at its instant: its channels, and what waits in it.
-
-    Of the rest of a recording there is nothing: its ledger tells of itself, and it gets no mail and makes no machines.
-    """
+class MailPart:
+    """What a process that hosts no machines has sent to machines, at its instant: its channels, and what waits in it."""
 
     life: int = 0
     """Of which of the systems that have joined the watch."""
@@ -50,11 +47,22 @@ class MailPart(Rows):
     ends: list[tuple[Any, ...]] = field(default_factory=list)
     messages: list[tuple[Any, ...]] = field(default_factory=list)
 
+    # ---- as `parts.reporting.Rows` ----------------------------------------------------------------------------------
+
+    def machine(self, copy: MachineCopy) -> None:
+        """The sender itself: its ledger tells of it."""
+
     def ends_of(self, copy: MachineCopy) -> None:
         """Channels to machines; nothing is sent to it by mail."""
         for channel, sent, waiting in copy.outputs:
             self.ends.append((copy.machine, channel.target, channel.kind, sent, 0, 0, len(waiting), 0))
 
+    def late(self, mailbox: Mailbox, machine: str) -> None:
+        """It gets none."""
+
     def message(self, source: str, target: str, kind: str, message: Message) -> None:
         """A message that waits here: a timer, or one for a machine whose host is not known."""
         self.messages.append(message_row(source, target, kind, message))
+
+    def creation(self, creation: Creation) -> None:
+        """It makes no machines."""

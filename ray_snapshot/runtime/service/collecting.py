@@ -119,8 +119,20 @@ class Others(Protocol):
         """A text with names for people in place of those that processes have."""
 
 
-class NoOthers(Others):
-    """There are hosts only: nothing else is prepared, asked or told."""
+class NoOthers:
+    """There are hosts only."""
+
+    async def prepare(self) -> None:
+        """Nothing is to be prepared."""
+
+    def begun(self, header: SnapshotHeader, prepared: Any) -> None:
+        """Nothing else is asked."""
+
+    def hurry(self, number: int, awaited: set[str]) -> None:
+        """Nothing else is told."""
+
+    def over(self, number: int, *, is_complete: bool) -> None:
+        """Nothing else is told."""
 
     def found(self, header: SnapshotHeader, completed: CompletedSnapshot, payloads: list[HostPayload]) -> Collected:  # noqa: ARG002 - counts have done their work
         """What the hosts have reported."""
@@ -129,6 +141,9 @@ class NoOthers(Others):
     async def settled(self, collected: Any) -> Any:
         """It is all there."""
         return collected
+
+    async def given(self, collected: Any) -> None:
+        """Nothing else waits for it."""
 
     def in_words(self, text: str) -> str:
         """The text as it is."""

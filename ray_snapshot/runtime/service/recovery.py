@@ -64,19 +64,12 @@ class Target:
 
 
 class Events(Protocol):
-    """What a rollback does to the rest of the service."""
+    """What a rollback does to the rest of the service; `Service` says what each does."""
 
-    async def gone(self, host: str, reason: str, incarnation: int) -> None:
-        """This life of a process has ended."""
-
-    async def fail(self, error: RaySnapshotError, generation: int | None = None) -> None:
-        """Something stops the system."""
-
-    def give_up_all(self, reason: str) -> None:
-        """Snapshots that are pending never will be completed."""
-
-    async def handed_over(self, snapshot_id: str) -> None:
-        """Answers when the analyst has this snapshot."""
+    async def gone(self, host: str, reason: str, incarnation: int) -> None: ...
+    async def fail(self, error: RaySnapshotError, generation: int | None = None) -> None: ...
+    def give_up_all(self, reason: str) -> None: ...
+    async def handed_over(self, snapshot_id: str) -> None: ...
 
 
 class Wider(Protocol):
