@@ -172,8 +172,7 @@ class DriverPost(Post):
     # ---- sending --------------------------------------------------------------------------------------------------
 
     def acting(self) -> Machine:
-        if self.program.is_new_sender():
-            self.program.acts()
+        self.program.acts()
         if self.beside is not None:
             self.beside.take_in()
         return self.me
