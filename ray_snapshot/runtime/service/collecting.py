@@ -261,17 +261,13 @@ class Collecting:
         """Whether so many wait for the analyst, or as many are pending as may be."""
         return len(self.line) >= most or len(self.coordinator.pending) >= self.coordinator.most_open
 
-    def start(self, timeout: float, most_unjudged: int | None = None) -> int | None:
-        """A number; None if too many snapshots are pending, or not evaluated yet (the analyst takes a few at a time).
-
-        `most_unjudged`: how many may wait for the analyst; by default (of the clock) `most_open`.
-        """
-        most = self.config.most_open if most_unjudged is None else most_unjudged
+    def start(self, timeout: float, most_unjudged: int) -> int | None:
+        """A number; None if too many snapshots are pending, or wait for the analyst (which takes a few at a time)."""
         has_number = self.coordinator.last < self.allowance.most
         if (more := self.allowance.wanted(self.coordinator.last)) is not None:
             self.orders.to_driver(Allow(more))
             self.allowance.asked(more, self.orders.driver_told)
-        if len(self.line) >= most or self.recovery.is_rolling or not has_number:
+        if len(self.line) >= most_unjudged or self.recovery.is_rolling or not has_number:
             return None
         return self.coordinator.start(time.time(), timeout)
 

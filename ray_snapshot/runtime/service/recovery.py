@@ -152,10 +152,6 @@ class Recovery:
             admit(self.coordinator, host, incarnation)
         self.course.background(self.course.notify())
 
-    async def planned_with(self, target: Target) -> Plan:
-        """The plan for a snapshot, as long as nothing has been stopped; raises what there is against it."""
-        return await self._planned(target)
-
     def plan_again(self) -> None:
         """A generation has begun: deal out what is restored."""
         self._plan(self.target)
@@ -291,9 +287,9 @@ class Recovery:
             self.course.check()
         target = Target(snapshot_id, claimed, classes)
         await self.events.handed_over(snapshot_id)
-        plan = await self._planned(target)
+        plan = await self.planned_with(target)
         if self.config.recover and not await self._held(plan):
-            await self._planned(target)  # raises if it was lost with an analyst; else another history has it
+            await self.planned_with(target)  # raises if it was lost with an analyst; else another history has it
         self.target = target
         self.done = asyncio.get_running_loop().create_future()
         self._carry_out(self.coordinator.step(RollbackAsked(f"rolled back to snapshot {snapshot_id}")))
@@ -344,9 +340,10 @@ class Recovery:
         assert target is not None
         if self.plan is not None:
             self.plan.cancel()
-        self.plan = asyncio.get_running_loop().create_task(self._planned(target))
+        self.plan = asyncio.get_running_loop().create_task(self.planned_with(target))
 
-    async def _planned(self, target: Target) -> Plan:
+    async def planned_with(self, target: Target) -> Plan:
+        """The plan for a snapshot; raises what there is against it."""
         directory, handing = self.directory, self.handing
         ground = Ground(
             self.config.run_id,
