@@ -1,7 +1,7 @@
 """Processes that end in each way, one after the other; each writes down what the app's own code sees of its end.
 
 While Ray takes an actor down, our thread in it is given more to send, again and again. Ray's patience with an actor that has
-been dropped, five seconds for users, is no part of what is looked at: a busy machine may need longer.
+been dropped is no part of what is looked at: a busy machine may need longer.
 """
 
 import atexit

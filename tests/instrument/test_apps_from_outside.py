@@ -135,7 +135,8 @@ def test_all_that_is_said_of_two_calls_that_wait_in_one_actor_is_said_of_each(
         "Producer-0 in Producer.play waits for Buffer-0 (Buffer.add)",
     }
     assert any(
-        re.match(r"Buffer-0: 1 call of Buffer\.\w+ .* and 1 of Buffer\.\w+ .* wait inside it", line) for line in report
+        re.match(r"Buffer-0: 1 call of Buffer\.\w+ .* and 1 of Buffer\.\w+ .* wait to be woken", line)
+        for line in report
     )
     _agree(rs.History(history))
 
