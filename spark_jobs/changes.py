@@ -7,8 +7,7 @@ Spark's tasks, each of which has a share of the snapshots.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -90,14 +89,3 @@ def _check_machine(rows: DataFrame, machine: str) -> None:
     if not some_rows(rows.where(F.col("machine") == machine).select("machine"), 1):
         some = ", ".join(row["machine"] for row in some_rows(rows.select("machine"), 3))
         raise SettingError(f"--machine: no machine {machine!r} in these snapshots; they have {some or 'none'}, ...")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The job as a program: `spark-submit changes.py HISTORY`."""
-    from ray_snapshot.spark_jobs.engine.command import main as run_job
-
-    return run_job("changes", argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

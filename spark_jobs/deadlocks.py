@@ -9,7 +9,6 @@ distributed, each task loads its snapshots whole); all else is in Spark's own ex
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -244,14 +243,3 @@ def edges(seen: DataFrame, first: DataFrame) -> DataFrame:
             "first_seen_id",
         )
     )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The job as a program: `spark-submit deadlocks.py HISTORY`."""
-    from ray_snapshot.spark_jobs.engine.command import main as run_job
-
-    return run_job("deadlocks", argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

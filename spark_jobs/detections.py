@@ -216,14 +216,3 @@ def _spec_of(reference: str) -> dict[str, Any]:
     """The data from which a task builds the detector that `--detector` names."""
     detector = load_detector(reference)
     return {"type": "callable", "name": reference} if ":" in reference else dict(detector.spec)  # type: ignore[attr-defined]
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The job as a program: `spark-submit detections.py HISTORY`."""
-    from ray_snapshot.spark_jobs.engine.command import main as run_job
-
-    return run_job("detections", argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -174,14 +174,3 @@ def options(predicate: str | None = None, **given: Any) -> dict[str, Any]:
         os.path.splitext(os.path.basename(name))[0] if name in files else name for name in given.get("modules", ())
     ]
     return {**given, "predicate": predicate, "modules": modules}
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The job as a program: `spark-submit possibly.py HISTORY --predicate MODULE:NAME`."""
-    from ray_snapshot.spark_jobs.engine.command import main as run_job
-
-    return run_job("possibly", argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,8 +6,6 @@ within one generation (a restore begins the next), so a difference between two s
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
@@ -438,14 +436,3 @@ def hosts(machines: DataFrame) -> DataFrame:
         .withColumn("times_mean", F.try_divide(F.col("accepted"), F.avg("accepted").over(run)))
         .select("system", "run_id", "host", "machines", "accepted", "sent", "share", "times_mean")
     )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The job as a program: `spark-submit traffic.py HISTORY`."""
-    from ray_snapshot.spark_jobs.engine.command import main as run_job
-
-    return run_job("traffic", argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
