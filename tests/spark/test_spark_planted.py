@@ -128,11 +128,6 @@ def test_traffic_finds_what_stands_still_what_piles_up_and_who_is_hot(run: Any, 
         ("planted", *told["backlog"]["details"]["channel"])
     }
     assert of(frames["machines"].where("hot"), "system", "machine") == {("planted", told["hot"]["details"]["machine"])}
-    oldest = rows(frames["ages"], "snapshot_id")
-    ages = [row["oldest_seconds"] for row in oldest.values() if row["system"] != "planted"]
-    assert max(ages) < 1 < max(row["oldest_seconds"] for row in oldest.values())
-    hosts = rows(frames["hosts"], "system", "host")
-    assert abs(sum(row["share"] for key, row in hosts.items() if key[0] == "clean") - 1) < 1e-9
 
 
 @pytest.mark.nightly
