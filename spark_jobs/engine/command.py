@@ -25,14 +25,13 @@ import pyarrow.compute as pc
 
 from ray_snapshot.addresses import StorePath, given, is_address
 from ray_snapshot.errors import HistoryWriteError, SettingError, SparkJobError
-from ray_snapshot.history import inside
+from ray_snapshot.history import History, inside
 from ray_snapshot.spark_jobs import JOBS
 from ray_snapshot.spark_jobs.engine.request import OPTIONS, Request
 from ray_snapshot.spark_jobs.session import check_installed, first_line, is_local, spark_session
 from ray_snapshot.views.tables import one_line
 
 if TYPE_CHECKING:
-    from ray_snapshot.history import History
     from ray_snapshot.spark_jobs.tables import Selection
 
 FAILED = 1
@@ -48,12 +47,13 @@ BRIEF_ROWS = 2_000_000
 def execute(request: Request) -> int:
     """Run a job and print its answer; returns the exit code, and raises the errors of `ray_snapshot.errors` only."""
     job = request.job
-    check_job(job)
+    if job not in JOBS:
+        raise SettingError(f"there is no Spark job {job!r}: choose one of {', '.join(JOBS)}", job=job)
     check_installed()
     module = import_module(f"ray_snapshot.spark_jobs.{job}")
     if request.master:
         is_local(request.master)
-    with _near(_open(request.history), request) as near:
+    with _near(History(request.history), request) as near:
         return _answer(module, request, near)
 
 
@@ -117,7 +117,7 @@ def _near(history: History, request: Request) -> Iterator[_Near]:
         size = mirror.missing_bytes() / 1e6
         _say(f"Copying {size:,.1f} MB of {history.path} to this computer, for Spark")
         mirror.refresh()
-        near.history = _open(str(mirror.folder))
+        near.history = History(str(mirror.folder))
         yield near
 
 
@@ -125,12 +125,6 @@ def row_count(history: History) -> int:
     """How many machines and channels all snapshots of a history have."""
     listed = history.table("snapshots")
     return sum(pc.sum(listed[name]).as_py() or 0 for name in ("machine_count", "channel_count"))
-
-
-def check_job(job: str) -> None:
-    """Raise `SettingError` unless there is a job of that name."""
-    if job not in JOBS:
-        raise SettingError(f"there is no Spark job {job!r}: choose one of {', '.join(JOBS)}", job=job)
 
 
 def check_selection(history: History, selection: Selection) -> None:
@@ -231,12 +225,6 @@ def _refuse_tables(folder: Path) -> None:
             " with --out",
             path=str(folder),
         )
-
-
-def _open(path: str) -> History:
-    from ray_snapshot.history import History
-
-    return History(path)
 
 
 def _options(module: ModuleType, request: Request) -> dict[str, Any]:
