@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.name_index import NameIndex
-from ray_snapshot.names import CALLS, noun_of
+from ray_snapshot.names import CALLS, name_ranges, noun_of
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Verdict, grade_of
 
@@ -81,6 +81,21 @@ def with_workers(snapshot: Snapshot, text: str) -> str:
         return runs[0] if len(runs) == 1 else f"a worker of Ray's (process {found[1]})"
 
     return _WORKER.sub(shown, text)
+
+
+_THREAD = re.compile(r"thread (\S+?) (\(.+\) of \S+)")
+
+
+def unobserved(items: Iterable[Any]) -> list[str]:
+    """What the coverage names, each once; threads that are alike together: "10 threads client_[0-9] (app.py:7) of driver"."""
+    groups: dict[str, dict[str, str]] = {}
+    for text in map(str, items):
+        found = _THREAD.fullmatch(text)
+        groups.setdefault(found[2] if found else text, {})[text] = found[1] if found else text
+    return [
+        f"{len(names)} threads {name_ranges(names.values())} {place}" if len(names) > 1 else next(iter(names))
+        for place, names in groups.items()
+    ]
 
 
 def answer(

@@ -29,6 +29,7 @@ receiver: the same graph.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,9 +50,10 @@ from ray_snapshot.detectors.common import (
     plural,
     positions,
     texts,
+    unobserved,
     unsound,
 )
-from ray_snapshot.detectors.explain import cycle_text, records
+from ray_snapshot.detectors.explain import About, callers_of, cycle_text, records, subject_text
 from ray_snapshot.detectors.happened import happened, polls, restart_loops
 from ray_snapshot.detectors.outside_room import advice as how_to_free
 from ray_snapshot.detectors.outside_room import missing_room, with_outside_room_taken
@@ -102,7 +104,8 @@ class Deadlock(NamedDetector):
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """Decide by reduction of the wait-for graph."""
-        verdict, told = self._decided(snapshot), happened(snapshot)
+        verdict = self._decided(snapshot)
+        told = happened(snapshot, is_clear=verdict.holds is False)
         return verdict.model_copy(update={"evidence": {**verdict.evidence, "happened": told}}) if told else verdict
 
     def _decided(self, snapshot: Snapshot) -> Verdict:
@@ -114,14 +117,14 @@ class Deadlock(NamedDetector):
         if not verdict.holds:
             waits += (loop for loop in restart_loops(snapshot) if loop.is_awaited)
         asking = self._only_asking(snapshot) if verdict.holds is False else None
-        waits += asking.polls if asking else ()
+        waits += asking.told if asking else ()
         if not waits:
             return verdict
         old = verdict.evidence
         depends_on = dict.fromkeys([*old.get("depends_on", ()), *(one.depends_on for one in waits)])
         advised = dict.fromkeys([*old.get("advice", ()), *remedies(waits)])
         evidence = {**old, "depends_on": list(depends_on), "advice": list(advised)}
-        if asking and asking.unless and len(asking.polls) == len(waits):
+        if asking and asking.unless and len(asking.told) == len(waits):
             text = f"Deadlock suspected: {listed(waits)}. {asking.nothing_else}, unless {asking.unless}."
             suspicion = answer(self, snapshot, None, evidence, text)
             return suspicion.model_copy(update={"grade": SUSPECTED, "unless": asking.unless})
@@ -540,10 +543,25 @@ def _unknown(snapshot: Snapshot, waits: WaitGraph, stuck: _Stuck) -> str:
         what = snapshot.coverage["undeclared"][waits.names[half[0]].as_py()]
         parts.append(f"{_holders(waits, half)} (the first has begun {what}), and it is not known from whom: {_REMEDY}")
     if len(others):
-        who = listed(waits.names.take(others[:3]).to_pylist(), len(others))
-        by = [*waits.unseen, *(["what these will do"] if len(half) else [])]
+        every = unobserved([*waits.unseen, *(["what these will do"] if len(half) else [])])
+        by = [text for text in every if " waits for" not in text] or every
+        who = _parked(snapshot, waits, stuck) or listed(waits.names.take(others[:3]).to_pylist(), len(others))
         parts.append(f"{who} can move only by what was not observed: {listed(by)}")
     return f"Deadlock cannot be told: {'; '.join(parts)}."
+
+
+def _parked(snapshot: Snapshot, waits: WaitGraph, stuck: _Stuck) -> str:
+    """Where the calls wait that keep all others, and how many are behind them; "" if not all of them wait to be woken."""
+    about = About(snapshot, waits, _listed(waits.names, stuck.cause))
+    parked = [node for node in about.alternatives if callers_of(about, node)]
+    if not parked or len(parked) < len(stuck.cause):
+        return ""
+    places = Counter(subject_text(about.nodes[node]) for node in parked)
+    where = [
+        f"{place} waits to be woken" + f" ({count:,} calls)" * (count > 1) for place, count in places.most_common()
+    ]
+    behind = len(stuck.members) + len(stuck.behind) - places.total()
+    return listed(where) + f"; {behind:,} more wait behind that" * (behind > 0) + "; they"
 
 
 def _story(snapshot: Snapshot, evidence: dict[str, Any], waits: WaitGraph, stuck: _Stuck) -> str:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ray_snapshot.detectors.common import Integers, is_any_of, listed, texts
 from ray_snapshot.detectors.wait_graph import WaitGraph
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import HELD_BY
+from ray_snapshot.names import HELD_BY, waker
 from ray_snapshot.snapshot import Snapshot
 
 ENDED_TASKS = "ended tasks"
@@ -359,9 +359,7 @@ def awaited_text(about: About, node: int, after: int | None = None) -> str:
     if holder := about.nodes[node].holder:
         return f"{holder} to give it back"
     if callers := callers_of(about, node):
-        if callers == [about.nodes[node].machine]:
-            return f"a later call to {callers[0]}, and none can begin there"
-        return f"a later call to {about.nodes[node].machine}, by {'any of ' * (len(callers) > 1)}{listed(callers)}"
+        return waker(name for name in callers if name != about.nodes[node].machine)
     if len(on) == 1 and record["mode"] != "k_of_n":
         return on[0]
     if record["mode"] == "all":

@@ -4,11 +4,13 @@ The watcher lists it in the coverage (`happened`), the newest first; each has `k
 
 - `raised`: `method`, `error` (a type), `call_site`, `count`; `is_retried`: Ray retries the call, else the error is unread.
 - `thread_ended`: `thread` (its name), `error`, `call_site`; `is_task`: an asyncio task, seen at `at`, whose error is unread.
-- `child_ended`: `pid`, `program`, `how`; `at` is the time of the snapshot.
+- `child_ended`: `pid`, `program`, `how`; `at` is that of the snapshot; without `how` the app has asked, and there is `seen_at`.
 - `died`: `cause`; `passed_through` (`machine` and `method` of each): what it got through last where others wait now.
+- `restarted`: a process of an actor died, and Ray has begun another: `cause`, `count` (of its restarts); `lost` (`method` and
+  `caller` of each): calls in which it was seen last, which Ray does not run again, and nothing waits for.
 - `poll`: see `polls`.
-- `restarting`: `count`, `began`, `cause`; `method`, `call_site`, `is_seen`, `is_each`: where it was when it died;
-  `is_awaited`: whether it has calls to do.
+- `restarting`: `count`, `began`, `cause`; `method`, `call_site`, `is_seen`, `is_each`, `of_ends` (how often, of how many):
+  where it was when it died; `is_awaited`: whether it has calls to do.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ from ray_snapshot.detectors.polls import Poll, poll_of
 from ray_snapshot.snapshot import Snapshot
 
 
-def happened(snapshot: Snapshot) -> list[str]:
-    """A sentence of each, the newest first."""
-    return [sentence(one, snapshot.started_at) for one in rows(snapshot) if not one.get("is_young")]
+def happened(snapshot: Snapshot, *, is_clear: bool = False) -> list[str]:
+    """A sentence of each, the newest first. `is_clear`: nothing hangs, so a restart by which no call was lost is no news."""
+    told = (one for one in rows(snapshot) if not (one.get("is_young") or one.get("is_wait")))
+    shown = (one for one in told if not is_clear or one["kind"] != "restarted" or one["lost"])
+    return [sentence(one, snapshot.started_at) for one in shown]
 
 
 def polls(snapshot: Snapshot) -> list[Poll]:
@@ -46,6 +50,17 @@ def died_behind(snapshot: Snapshot, machines: Collection[str]) -> list[str]:
     ]
 
 
+def ended_threads(snapshot: Snapshot, machine: str) -> list[str]:
+    """A sentence of each thread or task of this machine that an exception has ended."""
+    own = (one for one in rows(snapshot) if one["kind"] == "thread_ended" and one["machine"] == machine)
+    return [sentence(one, snapshot.started_at) for one in own]
+
+
+def restarted(snapshot: Snapshot) -> set[str]:
+    """The actors whose process has died, and that Ray has begun again."""
+    return {str(one["machine"]) for one in rows(snapshot) if one["kind"] in ("restarted", "restarting")}
+
+
 def _is_read(one: Any, now: datetime) -> bool:
     try:
         return bool(sentence(one, now))
@@ -61,7 +76,9 @@ def sentence(one: Mapping[str, Any], now: datetime) -> str:
         kind = "task" if one.get("is_task") else "thread"
         return f"{name}: {kind} {one['thread']} was ended by {one['error']} at {_clock(one)}{place}"
     if one["kind"] == "child_ended":
-        return f"{name}: child process {one['pid']} ({one['program']}) ended with {one['how']} and was not waited for"
+        since = f"has ended since {datetime.fromtimestamp(one.get('seen_at') or 0):%H:%M:%S}; how is not known"
+        how = f"ended with {one['how']} and was not waited for" if one["how"] else since
+        return f"{name}: child process {one['pid']} ({one['program']}) {how}"
     if one["kind"] == "raised":
         if one.get("is_retried"):
             times = f"{one['count']:,} times, the last time"
@@ -71,6 +88,11 @@ def sentence(one: Mapping[str, Any], now: datetime) -> str:
         through = listed([f"{by['method']} of {by['machine']}" for by in one.get("passed_through") or ()])
         last = f", which had got through {through}," if through else ""
         return f"{name}{last} died at {_clock(one)} ({one['cause']})"
+    if one["kind"] == "restarted":
+        lost = [f"{one['class']}.{by['method']}, called by {by['caller']}," for by in one["lost"]]
+        seen = f"; it was last seen in {listed(lost)} for which nobody waits" * bool(lost)
+        again = f", {one['count']:,} times so far" * (one["count"] > 1)
+        return f"{name} died at {_clock(one)} ({one['cause']}), and was restarted{again}{seen}"
     if one["kind"] == "restarting":
         return str(RestartLoop.of(one))
     if one["kind"] == "poll":
@@ -107,7 +129,10 @@ class RestartLoop(NamedTuple):
         """What the coverage says of it."""
         began, last = (datetime.fromisoformat(one[name]).replace(tzinfo=UTC) for name in ("began", "at"))
         call = f"{one['class']}.{one['method']}" + (f" ({one['call_site']})" if one.get("call_site") else "")
-        when = "each time" if one.get("is_each") else "the last time"
+        times, ends = one.get("of_ends") or (1, 1)
+        when = (
+            "each time" if one.get("is_each") else f"{times} of the last {ends} times" if ends > 1 else "the last time"
+        )
         inside = f"{when} inside {call}" if one.get("is_seen") else f"with {call} to do"
         seconds = (last - began).total_seconds()
         return cls(
@@ -123,11 +148,6 @@ class RestartLoop(NamedTuple):
     def depends_on(self) -> str:
         """What would decide it, for the evidence of a verdict."""
         return f"whether {self.machine} stays alive"
-
-    @property
-    def remedies(self) -> list[str]:
-        """What a person can do about it."""
-        return []
 
 
 def restart_loops(snapshot: Snapshot) -> Iterator[RestartLoop]:

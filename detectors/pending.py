@@ -20,7 +20,7 @@ from ray_snapshot.detectors.rooms import held_now
 from ray_snapshot.detectors.stores import may_hold_back_tasks
 from ray_snapshot.detectors.unexplained import seconds_since
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import LONG_S
+from ray_snapshot.names import LONG_S, NOT_RECORDED
 from ray_snapshot.snapshot import Snapshot
 
 
@@ -150,7 +150,7 @@ def _without_arguments(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     on: dict[str, list[str]] = {}
     for row in rows:
         other = "a call before it" if row["on_machine"] == row["machine"] else row["on_machine"]
-        on.setdefault(row["machine"], []).append(other or "something that was not recorded")
+        on.setdefault(row["machine"], []).append(other or NOT_RECORDED)
     return [f"{machine} waits for its arguments, by {listed(dict.fromkeys(others))}" for machine, others in on.items()]
 
 

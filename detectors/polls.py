@@ -4,7 +4,8 @@ The watcher lists them among what has `happened` (kind `poll`): `machine`, `call
 (since when the answers are equal), `asked` (`machine`, `class`, `method`, `call_site`, `times`, `answer`, `calls` of each),
 `is_bounded` (the loop ends by itself, too), `is_moving` (who is asked has changed, or a thread works), `is_young` (it is
 listed for the verdict alone), `counters` (see `Poll`). Without a `machine` Ray is asked: for the replies to `calls`, or for
-an actor by its name.
+an actor by its name. `is_wait`: it asks nobody, but waits with a timeout; any of `calls` (machine, and call or None) ends that.
+`is_service`: nobody waits for its end.
 
 In one snapshot a poll is a moment between two calls, or one of them: as a wait it ends when one of those changes whom it asks,
 when a reply comes, or, of a name, when anything acts. So its own calls are taken out, and it waits for these.
@@ -12,6 +13,7 @@ when a reply comes, or, of a name, when anything acts. So its own calls are take
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -37,7 +39,7 @@ class PolledRow(NamedTuple):
     name: str
     """The method with its class."""
     times: int
-    calls: tuple[tuple[str, str], ...]
+    calls: tuple[tuple[str | None, str | None], ...]
     """(machine, id) of those whose replies Ray is asked for."""
 
     @property
@@ -58,9 +60,19 @@ class Poll(NamedTuple):
     """Something beside the answer may end it, or change that soon."""
     counters: tuple[str, ...] | None
     """Of those whom it asks, what counts its calls, if nothing else changes there, and the answers depend on nothing else."""
+    is_wait: bool = False
+    is_service: bool = False
+    """It waits so, and nobody for it: then it is at rest."""
+    alike: int = 1
+    """So many calls wait there, with this one."""
 
     def __str__(self) -> str:
         """ "driver asks Buffer.sample (polling.py:17) 150 times in 30 s, always None"."""
+        if self.is_wait:
+            of = f", {self.alike:,} calls" if self.alike > 1 else ""
+            site, what = self.asked[0].call_site, self.asked[0].method
+            head = f"{self.machine} ({site}{of}) has waited for {lasted(self.seconds)} in {what}"
+            return f"{head}, again and again" if self.asked[0].times > 1 else f"{head}: it is too early to tell"
         groups: dict[tuple[str, str], list[PolledRow]] = {}
         for one in self.asked:
             groups.setdefault((one.name, one.call_site), []).append(one)
@@ -78,6 +90,8 @@ class Poll(NamedTuple):
     @property
     def depends_on(self) -> str:
         """What would decide it, for the evidence of a verdict."""
+        if self.is_wait:
+            return f"what ends the wait of {self.machine} in {self.asked[0].method}"
         names = [*dict.fromkeys(f"{one.method} of {one.machine}" for one in self.asked if one.machine)]
         return f"what {listed(names)} depends on beside calls" if names else f"whether {self.machine} gives up asking"
 
@@ -88,11 +102,6 @@ class Poll(NamedTuple):
         counted = f", or on how often it is asked ({listed(self.counters)})" if self.counters else ""
         return f"{names} depends on something outside{counted}"
 
-    @property
-    def remedies(self) -> list[str]:
-        """What a person can do about it."""
-        return []
-
 
 class OnlyAsking:
     """Polls beside which nothing goes on."""
@@ -100,8 +109,11 @@ class OnlyAsking:
     def __init__(self, polls: Sequence[Poll], as_waits: Verdict) -> None:
         """`as_waits`: the verdict on the snapshot in which each is a wait."""
         self.polls = polls
-        asked = dict.fromkeys(by.what for one in polls for by in one.asked)
-        self.nothing_else = f"Nothing else that runs can change {listed(list(asked))}"
+        self.told = _together([one for one in polls if not one.is_service] or polls)
+        """Those that wait alike are one."""
+        asked = [*dict.fromkeys(by.what for one in polls for by in one.asked if not one.is_wait)]
+        change = f"change {listed(asked)}" if asked else f"end {'this' if len(self.told) == 1 else 'these'}"
+        self.nothing_else = f"Nothing else that runs can {change}"
         stuck = {one["machine"] for name in ("members", "stuck_behind") for one in as_waits.evidence.get(name, ())}
         is_known = all(one.counters is not None for one in polls) and as_waits.holds
         is_told = is_known and DRIVER in stuck and not needs_in(as_waits.evidence)  # for which a node may join
@@ -109,30 +121,41 @@ class OnlyAsking:
         """What would refute the suspicion that they ask for ever; "" if there is none, for not enough is known."""
 
 
+def _together(polls: Sequence[Poll]) -> list[Poll]:
+    found: dict[tuple[object, ...], list[Poll]] = {}
+    for one in polls:
+        found.setdefault((one.machine, one.asked[0].call_site) if one.is_wait else (id(one),), []).append(one)
+    return [max(those, key=lambda one: one.seconds)._replace(alike=len(those)) for those in found.values()]
+
+
 def poll_of(row: Mapping[str, Any], now: datetime) -> Poll:
     """What the coverage says of it."""
     asked = []
     for one in row["asked"]:
         name = ".".join(filter(None, (one["class"], one["method"])))
-        calls = tuple((str(by["machine"]), str(by["call_id"])) for by in one.get("calls", ()))
+        calls = tuple((by["machine"], by["call_id"]) for by in one.get("calls", ()))
         machine, method, site, answer = (str(one[key]) for key in PolledRow._fields[:4])
         asked.append(PolledRow(machine, method, site, answer, name, int(one["times"]), calls))
     seconds = (now - datetime.fromisoformat(row["at"])).total_seconds()
     call_id = None if row["call_id"] is None else str(row["call_id"])
     may_end, counters = bool(row["is_bounded"] or row["is_moving"]), row.get("counters")
     names = tuple(map(str, counters)) if isinstance(counters, list) else None
-    return Poll(str(row["machine"]), call_id, str(row["thread"]), seconds, tuple(asked), may_end, names)
+    about = str(row["machine"]), call_id, str(row["thread"]), seconds, tuple(asked), may_end, names
+    return Poll(*about, bool(row.get("is_wait")), bool(row.get("is_service")))
 
 
-def with_polls_as_waits(snapshot: Snapshot, polls: Sequence[Poll]) -> Snapshot:
-    """A copy in which each waits until one of those changes whom it asks."""
+def with_polls_as_waits(snapshot: Snapshot, every: Sequence[Poll]) -> Snapshot:
+    """A copy in which each waits until one of those changes whom it asks, and services are at rest."""
+    polls = [one for one in every if not one.is_service]
     rows = {name: snapshot.tables[name].to_pylist() for name in ("messages", "calls", "waits")}
     open_calls = {row["call_id"] for name in ("messages", "calls") for row in rows[name]}
     who = {(one.machine, one.call_id) for one in polls}
     asked = {(one.machine, on.machine, on.method) for one in polls for on in one.asked}
     gone = {row["call_id"] for row in rows["messages"] if (row["source"], row["target"], row["method"]) in asked}
     gone |= {row["call_id"] for row in rows["calls"] if (row["caller"], row["machine"], row["method"]) in asked}
-    stay = {call for one in polls for on in one.asked for _, call in on.calls} | {by for _, by in who} | {None}
+    gone |= {one.call_id for one in every if one.is_service}
+    replies = (call for one in polls if not one.is_wait for on in one.asked for _, call in on.calls)
+    stay = {*replies, *(by for _, by in who), None}
     gone -= stay
     while more := {row["on_call_id"] for row in rows["waits"] if row["call_id"] in gone} - gone - stay:
         gone |= more  # what these calls have called
@@ -148,7 +171,11 @@ def with_polls_as_waits(snapshot: Snapshot, polls: Sequence[Poll]) -> Snapshot:
     about = {"snapshot_id": snapshot.snapshot_id, "run_id": snapshot.run_id, "alternative": _POLLED, "k": 1}
     for one in polls:
         mine = about | {"machine": one.machine, "call_id": one.call_id}
-        for on, call in dict.fromkeys(each for by in one.asked for each in by.calls or [(by.machine or _NAMES, None)]):
+        others = {one.machine, ""}  # it asks Ray for a name, or its own machine, which anything may change
+        each = (by.calls or ((_NAMES if by.machine in others else by.machine, None),) for by in one.asked)
+        for on, call in dict.fromkeys(itertools.chain.from_iterable(each)):
+            if call in gone:
+                continue  # it asks, and goes round
             is_over = call is not None and call not in open_calls
             rows["waits"].append(mine | {"on_machine": on, "on_call_id": call, "satisfied": is_over})
     waiting = {(row["machine"], row["call_id"]) for row in rows["waits"]}

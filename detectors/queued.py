@@ -24,19 +24,25 @@ def why_queued(snapshot: Snapshot, told: Collection[tuple[str, str]] = ()) -> li
     `told`: actors and methods to leave out.
     """
     queued = [row for row in _queued(snapshot) if (row["target"], row["method"]) not in told]
-    machines = list(dict.fromkeys(row["target"] for row in queued))
-    blocking = _told(snapshot, "blocked_loops")
-    running, slots = _running(snapshot, machines, blocking), _slots(snapshot, machines)
-    lines = []
+    taken, lines = all_taken(snapshot, {row["target"] for row in queued}), []
     for row in queued:
-        place = row["target"], row["concurrency_group"]
-        holders = running.get(place, [])
-        if row["target"] in blocking:
-            lines += [_line(snapshot.started_at, row, "the event loop is blocked", holders)] if holders else []
-        elif holders and len(holders) >= slots.get(place, len(holders)):
-            lines.append(_line(snapshot.started_at, row, "every slot is taken", holders))
+        holders = taken.get((row["target"], row["concurrency_group"]), ())
+        if holders := [one for one in holders if one["started_at"]]:
+            is_blocked = row["target"] in _told(snapshot, "blocked_loops")
+            why = "the event loop is blocked" if is_blocked else "every slot is taken"
+            lines.append(_line(snapshot.started_at, row, why, holders))
     more = len(lines) - LIMITS.queued_lines
     return lines[: LIMITS.queued_lines] + ([f"... and {more:,} more"] if more > 0 else [])
+
+
+def all_taken(snapshot: Snapshot, machines: Collection[str]) -> dict[tuple[str, str | None], list[dict[str, Any]]]:
+    """By actor and concurrency group in which no call can begin before one ends: the calls that run there."""
+    blocking, slots = _told(snapshot, "blocked_loops"), _slots(snapshot, machines)
+    return {
+        place: rows
+        for place, rows in _running(snapshot, machines, blocking).items()
+        if place[0] in blocking or len(rows) >= slots.get(place, 1) or rows[0]["method"] == "__init__"
+    }
 
 
 def _queued(snapshot: Snapshot) -> list[dict[str, Any]]:
@@ -57,18 +63,18 @@ def _queued(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def _running(
-    snapshot: Snapshot, machines: list[str], blocking: Mapping[str, str]
+    snapshot: Snapshot, machines: Collection[str], blocking: Mapping[str, str]
 ) -> dict[tuple[str, str | None], list[dict[str, Any]]]:
     """By actor and concurrency group: the calls that hold a slot there; of an async actor whose loop is blocked, that call."""
     calls = snapshot.tables["calls"]
     found: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
     for row in calls.filter(pa.array(is_any_of(calls["machine"], *machines))).to_pylist():
-        if row["holds_slot"] and row["started_at"] and blocking.get(row["machine"], row["call_id"]) == row["call_id"]:
+        if row["holds_slot"] is not False and blocking.get(row["machine"], row["call_id"]) == row["call_id"]:
             found.setdefault((row["machine"], row["concurrency_group"]), []).append(row)
     return found
 
 
-def _slots(snapshot: Snapshot, machines: list[str]) -> Mapping[tuple[str, str | None], int]:
+def _slots(snapshot: Snapshot, machines: Collection[str]) -> Mapping[tuple[str, str | None], int]:
     """By actor and concurrency group: how many calls may run there at once."""
     table = snapshot.tables["machines"]
     rows = table.filter(pa.array(is_any_of(table["machine"], *machines))).select(["machine", "max_concurrency"])

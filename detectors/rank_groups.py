@@ -8,6 +8,7 @@ computes nothing), `begun` (operations begun, where it waits for one of them tha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -56,8 +57,7 @@ class Member(NamedTuple):
         """Whether both are in one collective, or in the two halves of one."""
         if self.operation in _PAIRS:
             return other.operation == _PAIRS[self.operation] and (not other.among or self.rank in other.among)
-        is_same = max(self.begun, other.begun) >= 0 and other.number == self.number  # torch may have two names for it
-        return other.operation == self.operation or is_same
+        return other.operation == self.operation
 
     def is_met_by(self, other: Member) -> bool:
         """Whether a rank that waits here has what it needs of another, as torch counts: no proof while that one goes on."""
@@ -148,6 +148,9 @@ class Group(NamedTuple):
             places.setdefault(row["machine"], place_of(row, str(kinds.get(row["machine"]) or ""), primitives))
         for wait in unexplained(snapshot):
             places.setdefault(wait.machine, f"{wait.what.removeprefix('in ')} ({wait.call_site})")
+        for text in snapshot.coverage.get("uncovered") or ():
+            if thread := re.fullmatch(r"thread .* (\(/.*\)) of (\S+)", str(text)):
+                places.setdefault(thread[2], f"a thread {thread[1]}")
         errors = {
             one["machine"]: sentence(one, snapshot.started_at) for one in rows(snapshot) if one["kind"] == "raised"
         }

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from ray_snapshot.detectors.common import Integers, is_any_of, listed
+from ray_snapshot.detectors.common import Integers, is_any_of, listed, unobserved
 from ray_snapshot.detectors.explain import (
     CALLED_AT,
     ENDED_TASKS,
@@ -22,7 +21,7 @@ from ray_snapshot.detectors.explain import (
     primitives_of,
     subject_text,
 )
-from ray_snapshot.detectors.happened import died_behind
+from ray_snapshot.detectors.happened import died_behind, ended_threads, restarted
 from ray_snapshot.detectors.wait_graph import WaitGraph
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import HELD_BY, name_ranges
@@ -50,12 +49,13 @@ def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integ
             for call in _not_begun(about, node)
             if about.nodes[call].machine in full
         ]
-    changes: dict[_Change, list[str | None]] = {}
+    changes: dict[str, dict[str, list[str]]] = {}
     for node, call in waiting:
-        change = _change(about, node, call)
-        changes.setdefault(change, []).append(about.nodes[node].call_site)
-    if changes:
-        return [change.text(sites) for change, sites in changes.items()][: LIMITS.advice]
+        who, target, change = about.nodes[node], about.nodes[call], _change(about, node, call)
+        calls_of = changes.setdefault(change, {}) if change else {}
+        calls_of.setdefault(str((who if _WHO in change else target).call), []).extend(filter(None, [who.call_site]))
+    if waiting:
+        return [_told(change, calls) for change, calls in changes.items()][: LIMITS.advice]
     never = set(stuck.tolist())
     if parked:
         return _of_parked(about, parked)[: LIMITS.advice]
@@ -78,50 +78,59 @@ def _gate(waits: WaitGraph, call: int) -> int:
     return also - first_gate(waits) if also >= 0 else -1
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """A sentence of advice, but for the places in the app's source that it is about."""
-
-    before: str
-    word: str
-    after: str
-
-    def text(self, sites: Sequence[str | None]) -> str:
-        known = list(dict.fromkeys(site for site in sites if site))
-        return self.before + (self.word.format(listed(known)) if known else "") + self.after
+_WHO, _TARGET = "{who}", "{target}"
+"""In a sentence of advice: the calls that it is about, which wait, or which are waited for; with their places in the source."""
 
 
-def _change(about: About, node: int, call: int) -> _Change:
-    """What to change where `node` waits for a `call` that cannot begin."""
+def _told(change: str, calls: Mapping[str, Sequence[str]]) -> str:
+    at = " ({})" if _WHO in change else CALLED_AT
+    told = [call + (at.format(listed(dict.fromkeys(sites))) if sites else "") for call, sites in calls.items()]
+    return change.replace(_WHO, _TARGET).replace(_TARGET, listed(told))
+
+
+def _change(about: About, node: int, call: int) -> str:
+    """What to change where `node` waits for a `call` that cannot begin; "" if another call is the one that has to."""
     gates, gate = about.waits.calls.gates, _gate(about.waits, call)
     who, target = about.nodes[node], about.nodes[call]
     if gates.exclusive[gate] >= 0:
-        return _after(about, gate, target)
+        return _TARGET + _after(about, gate, target)
     actor = target.class_name or target.machine
     group = gates.group_names[gates.group[gate]]
     bound = f"max_concurrency of {actor}" if group is None else f"the bound of concurrency group {group} of {actor}"
     held = int(gates.held[gate])
     waits = about.waits
     count = held + int((waits.calls.also == waits.calls.call_count + gate).sum())  # any may be first, and keep its slot
-    lock = f"{count} of its calls then run at once: lock what they change, but not while they wait"
+    bound += f" to {count}"
+    lock = f"({count} of its calls then run at once: lock what they change, but not while they wait)"
     if who.is_call and who.machine == target.machine:
-        directly = f" for {target.call} of the same actor: call self.{target.method}() directly"
-        after = f"{directly}, or raise {bound} to {count}; {lock}."
-        return _Change(f"{who.call} waits", " at {}", after)
+        if who.method == target.method:
+            return f"{_WHO} calls itself, and each level takes a slot: call self.{target.method}() directly."
+        directly = f"call self.{target.method}() directly, or raise {bound} {lock}."
+        return f"{_WHO} waits for {target.call} of the same actor: {directly}"
     if untaken := _untaken(about, target.machine):
         then = "drop that generator, or raise its _generator_backpressure_num_objects"
-        after = f" is waited for, {then}; or raise {bound} to {count} ({lock})."
-        return _Change(f"Take the items of {untaken} before {target.call}", CALLED_AT, after)
+        return f"Take the items of {untaken} before {_TARGET} is waited for, {then}; or raise {bound} {lock}."
     if parked := _parked_at(about, target.machine):
-        is_on_loop = any(about.nodes[one].primitive.startswith("asyncio.") for one in parked)
-        own_group = ", or give it a concurrency group of its own" + _ACROSS_LOOPS * is_on_loop
-        return _Change(
-            f"Raise {bound} to {count}, so that {target.call}", CALLED_AT, f" can begin ({lock}){own_group}."
-        )
+        return _beside_parked(about, target, parked, bound, lock)
     or_async = f", or make {actor} an async actor that awaits" if group is None and held == 1 else ""
-    before = f"Raise {bound} to {count}{or_async}, so that {target.call}"
     others = "or give its value along with the call, so that nobody asks back; or do not wait for its reply."
-    return _Change(before, CALLED_AT, f" can begin ({lock}); {others}")
+    return f"Raise {bound}{or_async}, so that {_TARGET} can begin {lock}; {others}"
+
+
+def _beside_parked(about: About, target: Node, parked: list[int], bound: str, lock: str) -> str:
+    """The advice where calls that wait inside an actor have taken all slots. A group of its own helps a call that does not wait
+    there itself; where one of those is queued, too, it is the one that has to begin."""
+    waiting = {about.nodes[one].method for one in parked}
+    every = (call for node in about.alternatives for call in _not_begun(about, node))
+    queued = {about.nodes[one].method for one in every if about.nodes[one].machine == target.machine}
+    if target.method in waiting:
+        is_lost = queued - waiting or ended_threads(about.snapshot, target.machine)
+        return "" if is_lost else f"Raise {bound}, so that {_TARGET} can begin {lock}."
+    is_on_loop = any(about.nodes[one].primitive.startswith("asyncio.") for one in parked)
+    apart = f"apart from {listed(dict.fromkeys(str(about.nodes[one].call) for one in parked))}"
+    apart += _IF_THAT_WAKES * bool(queued & waiting) + _ACROSS_LOOPS * is_on_loop
+    enough = "which is enough for the calls that there are now."
+    return f"Give {_TARGET} a concurrency group {apart}; or raise {bound} {lock}, {enough}"
 
 
 def _untaken(about: About, machine: str) -> str | None:
@@ -130,18 +139,16 @@ def _untaken(about: About, machine: str) -> str | None:
     return next((one.call for one in held if one.machine == machine), None)
 
 
-_ACROSS_LOOPS = (
-    ", and let it end these waits by loop.call_soon_threadsafe (a concurrency group of an async actor has an event loop of its"
-    " own)"
-)
+_IF_THAT_WAKES = ", if that is what wakes it"
+_ACROSS_LOOPS = ", and wake that by loop.call_soon_threadsafe (concurrency groups have event loops of their own)"
 
 
 def _parked_at(about: About, machine: str) -> list[int]:
-    """Calls of a machine that wait inside it for a later call: not to wait for that one's reply would not let it begin."""
+    """Calls of a machine that wait inside it to be woken: what would wake them begins no sooner if nobody waits for it."""
     return [one for one in about.alternatives if about.nodes[one].machine == machine and callers_of(about, one)]
 
 
-def _after(about: About, gate: int, target: Node) -> _Change:
+def _after(about: About, gate: int, target: Node) -> str:
     """The advice where one call keeps all others out."""
     if is_constructor(about, gate):
         when = f" can begin only when the constructor of {target.machine} has returned: "
@@ -152,31 +159,38 @@ def _after(about: About, gate: int, target: Node) -> _Change:
         is_in = next((one for one in nodes if one.primitive and not one.primitive.startswith("asyncio.")), None)
         in_a_thread = is_in and f"let {is_in.call} wait in a thread (await asyncio.to_thread(...))."
         then = in_a_thread or "await the reply there instead of ray.get."
-    return _Change(str(target.call), CALLED_AT, when + then)
+    return when + then
 
 
 def _of_parked(about: About, parked: list[int]) -> list[str]:
     """Of calls that wait for locks inside their actors: what holds them while it waits, or that several are taken in turn."""
-    lines = list(dict.fromkeys(filter(None, (_holder_of_lock(about, node) for node in parked))))
+    holding: dict[tuple[str, str], dict[str, None]] = {}
+    for node in parked:
+        if (told := _holder_of_lock(about, node)) is not None:
+            holding.setdefault(told[:2], {})[told[2]] = None
+    are_many = len({about.nodes[node].machine for node in parked if about.nodes[node].holder}) > 1
+    order = ", or take these locks in the same order everywhere" * are_many
+    lines = [f"{held} {listed(sorted(awaited))}: {then}{order}." for (held, then), awaited in holding.items()]
     rest = [one for node in parked if not (one := about.nodes[node]).holder]
     if len({one.machine for one in rest}) > 1 and all(one.primitive.startswith(_LOCKS) for one in rest):
         lines.append(f"Take {listed(dict.fromkeys(one.machine for one in rest))} in the same order everywhere.")
     return lines
 
 
-def _holder_of_lock(about: About, node: int) -> str:
-    """What holds the lock that a call waits for, with what to do: "Ledger.add holds asyncio.Lock while it waits (app.py:14) for
-    A.check of A-0: ..."; "" if that is not known."""
+def _holder_of_lock(about: About, node: int) -> tuple[str, str, str] | None:
+    """Who holds the lock that a call waits for ("Ledger.add holds asyncio.Lock while it waits (app.py:14) for"), what to do,
+    and what that one waits for; None if it is not known."""
     mine = about.nodes[node]
     if len(mine.holders) != 1:
-        return ""
+        return None
     place, among = (mine.machine, *mine.holders), ((other, about.nodes[other]) for other in about.alternatives)
     nodes = [other for other, one in among if one.is_running and (one.machine, one.method) == place]
     if len({about.nodes[other].call_site for other in nodes}) != 1 or about.nodes[nodes[0]].holder:
-        return ""
-    held = f"{mine.holder} holds {mine.primitive.partition(HELD_BY)[0]}"
-    waits = f"while it waits{about.nodes[nodes[0]].place} for {awaited_text(about, nodes[0])}"
-    return f"{held} {waits}: leave the `async with` before that wait."
+        return None
+    lock = mine.primitive.partition(HELD_BY)[0]
+    held = f"{mine.holder} holds {lock} while it waits{about.nodes[nodes[0]].place} for"
+    then = f"leave the `{'async ' * lock.startswith('asyncio.')}with` before that wait"
+    return held, then, awaited_text(about, nodes[0])
 
 
 _LOCKS = ("asyncio.Lock", "asyncio.Semaphore", "asyncio.BoundedSemaphore")
@@ -203,7 +217,7 @@ def with_holders(snapshot: Snapshot, waits: WaitGraph, cause: Integers, members:
 
 
 def lost_callers(snapshot: Snapshot, waits: WaitGraph, cause: Integers) -> list[str]:
-    """Of calls that wait inside their own actors: why no later call to these comes.
+    """Of calls that wait inside their own actors: why nothing wakes them. First of their threads.
 
     "nobody is left to call buffer: driver, rollout-[0-3] are stuck; parameters does nothing until it is called".
     """
@@ -218,18 +232,32 @@ def lost_callers(snapshot: Snapshot, waits: WaitGraph, cause: Integers) -> list[
     machines: dict[tuple[str, str], list[str]] = {}
     for machine, nodes in parked.items():
         machines.setdefault(_why_no_call(about, machine, nodes, parked), []).append(machine)
-    return [f"{head} {name_ranges(names)}{rest}" for (head, rest), names in machines.items()][: LIMITS.advice]
+    threads = [
+        text for machine in parked for text in (*ended_threads(snapshot, machine), *_parked_threads(snapshot, machine))
+    ]
+    return [*threads, *(f"{head} {name_ranges(names)}{rest}" for (head, rest), names in machines.items())][
+        : LIMITS.advice
+    ]
+
+
+def _parked_threads(snapshot: Snapshot, machine: str) -> list[str]:
+    """The threads of a machine's own that wait as its calls do: "thread plan_0 (app.py:21) of Planner-0 waits, too"."""
+    told = snapshot.coverage.get("parked_threads")
+    names = told.get(machine) if isinstance(told, Mapping) else None
+    found = unobserved(f"thread {name} of {machine}" for name in names or ())
+    return [f"{text} {'wait' if text[0].isdigit() else 'waits'}, too" for text in found]
 
 
 def _why_no_call(about: About, machine: str, nodes: list[int], parked: Collection[str]) -> tuple[str, str]:
     """What stands before and after its name."""
-    dead = died_behind(about.snapshot, [machine])
+    dead, again = died_behind(about.snapshot, [machine]), restarted(about.snapshot)
     fates: dict[str, dict[str, None]] = {"died": dict.fromkeys(dead)} if dead else {}
     on = {other for node in nodes for _, choice in about.alternatives.get(node, []) for other in choice}
     for other in sorted(on, key=lambda node: about.nodes[node].machine):
         if not about.nodes[other].is_call and (name := about.nodes[other].machine) not in {*parked, *dead}:
             has_ended, is_idle = about.waits.stopped[other], about.waits.passive[other]
-            fates.setdefault("ended" if has_ended else "idle" if is_idle else "stuck", {})[name] = None
+            idle = "restarted" if name in again else "idle"
+            fates.setdefault("ended" if has_ended else idle if is_idle else "stuck", {})[name] = None
     channels = about.snapshot.tables["channels"]
     if (is_any_of(channels["source"], ENDED_TASKS) & is_any_of(channels["target"], machine)).any():
         fates.setdefault("ended", {})["every task that called it"] = None
@@ -244,6 +272,10 @@ def _why_no_call(about: About, machine: str, nodes: list[int], parked: Collectio
 _FATES = {
     "died": ("has died", "have died"),
     "ended": ("has ended", "have ended"),
+    "restarted": (
+        "died, was restarted, and does nothing until it is called",
+        "died, were restarted, and do nothing until they are called",
+    ),
     "stuck": ("is stuck", "are stuck"),
     "idle": ("does nothing until it is called", "do nothing until they are called"),
 }

@@ -93,6 +93,7 @@ def _reasons(snapshot: Snapshot) -> Iterator[str]:
     if DRIVER in serving or len(serving) == len(waits) > 0:
         yield "the program waits for requests, its input or a signal"
     parked = {(row["machine"], row["call_id"]) for row in snapshot.waits if not row["satisfied"]}
+    parked |= {(one["machine"], one["call_id"]) for one in polls if one.get("is_wait")}
     unknown = {(one.machine, one.call_site) for one in waits}
     for row in snapshot.calls:
         if (row["machine"], row["call_id"]) not in parked and (row["machine"], row["call_site"]) not in unknown:

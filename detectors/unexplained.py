@@ -81,15 +81,10 @@ class Undecided(Protocol):
         """What would decide it."""
         ...
 
-    @property
-    def remedies(self) -> list[str]:
-        """What a person can do about it, a sentence each."""
-        ...
-
 
 def remedies(waits: Iterable[Undecided]) -> list[str]:
-    """What a person can do about these, each once."""
-    return list(dict.fromkeys(remedy for one in waits for remedy in one.remedies))
+    """What a person can do about these, as far as they say it, each once."""
+    return list(dict.fromkeys(remedy for one in waits for remedy in getattr(one, "remedies", ())))
 
 
 def _read(now: datetime, told: list[Any]) -> Iterator[Unexplained]:

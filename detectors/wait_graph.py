@@ -23,12 +23,11 @@ from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import Rooms, placed
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.name_index import NameIndex
+from ray_snapshot.names import NOT_RECORDED
 from ray_snapshot.snapshot import Snapshot
 
 _ALL = -1
 """A k that was not recorded: every row of the alternative is needed."""
-
-_UNNAMED = "something that was not recorded"
 
 _NOBODY = np.zeros(0, np.int64)
 
@@ -255,7 +254,7 @@ def _node_names(snapshot: Snapshot, recorded: NameIndex, awaited: Integers, on_r
         unborn,
     ]
     strangers = pa.concat_arrays(unknown).drop_null().unique()
-    return pa.concat_arrays([recorded.names, strangers, pa.array([_UNNAMED])])
+    return pa.concat_arrays([recorded.names, strangers, pa.array([NOT_RECORDED])])
 
 
 def _unborn(snapshot: Snapshot, recorded: NameIndex) -> Any:
@@ -506,8 +505,8 @@ def _outside(
     strangers = distinct(graph.target[strange])
     strangers = strangers[~unborn[strangers]]
     names = nodes.names.take(strangers[: LIMITS.listed]).to_pylist()
-    why = [_why_unknown(name) for name in names if name != _UNNAMED]
-    why += _untold_waits(snapshot, _unnamed(snapshot) if _UNNAMED in names else [])
+    why = [_why_unknown(name) for name in names if name != NOT_RECORDED]
+    why += _untold_waits(snapshot, _unnamed(snapshot) if NOT_RECORDED in names else [])
     without = nodes.names.take(np.flatnonzero(untold)[: LIMITS.listed]).to_pylist()
     why += _untold_waits(snapshot, [(name, None) for name in without])
     calls = nodes.calls.row[np.flatnonzero(silent)[: LIMITS.listed] - nodes.first_call]

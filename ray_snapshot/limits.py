@@ -124,7 +124,6 @@ class Limits:
     cluster_answer_s: float = 15.0  # Longest wait for each answer of a cluster that has greeted: it may be busy.
     node_probe_s: float = 20.0  # Longest wait for nodes to start a worker and answer; coverage names a later one.
     diagnosed_machines: int = 20  # Machines whose stacks are asked for, and waits that are listed.
-    sentence_waits: int = 3  # Waits that the sentence of a verdict names.
     killed_writing_s: float = 10.0  # Longest time for writing what was seen after a signal: we may be killed later.
     raise_answer_s: float = 10.0  # Longest wait for the watcher to tell a process that it must raise.
     unwind_s: float = 5.0  # Time that a call that was told may stay in its core before another one of it is told.

@@ -28,6 +28,9 @@ EDITED = "-edited-"
 EVENT_WAIT = "threading.Event.wait"
 """What a thread is in that may have nothing more to do."""
 
+NOT_RECORDED = "something that was not recorded"
+"""What is waited for, or might end a wait, if nothing says what."""
+
 HELD_BY = " held by "
 """Stands in the text of a primitive before the functions that hold it: "asyncio.Lock held by Ledger.add"."""
 
@@ -172,3 +175,19 @@ def name_ranges(names: Iterable[str], more: int = 0) -> str:
         found.append(f"{prefix}[{','.join(runs[:_MOST])}{rest}]")
     more = max(0, more) + max(0, len(found) - _MOST)
     return ", ".join(sorted(found)[:_MOST]) + (f" and {more:,} more" if more else "")
+
+
+A_REPLY = "a reply of "
+
+
+def waker(names: Iterable[str], more: int = 0) -> str:
+    """What could wake a call inside its own actor: "a call of a or b to wake it". `names`: of actors, behind `A_REPLY` of those
+    whose replies could, or what is no actor."""
+    known = [*names]
+    replies = name_ranges(name.removeprefix(A_REPLY) for name in known if name.startswith(A_REPLY))
+    callers = name_ranges((name for name in known if " " not in name), more).rpartition(", ")
+    parts = [f"a call of {' or '.join(filter(None, callers[::2]))}"] * any(callers) + [A_REPLY + replies] * bool(
+        replies
+    )
+    parts += [name for name in known if " " in name and not name.startswith(A_REPLY)]
+    return f"{', or '.join(parts)} to wake it" if parts else "something to wake it, and no call can begin there"

@@ -3,11 +3,11 @@
 from collections import defaultdict
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from making_mutants import Edit, break_
 
 from ray_snapshot import Snapshot
 from ray_snapshot import cuts as module
@@ -148,26 +148,19 @@ def test_messages_of_channels_by_turns_are_gathered() -> None:
     )
 
 
-def names_run_together(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        module,
-        "_as_texts",
-        lambda rows: pa.array([":".join(map(str, row.values())) for row in rows.select([0, 1, 2]).to_pylist()]),
-    )
+TOGETHER = '":".join(map(str, row.values())) for row in channels.select([0, 1, 2]).to_pylist()'
+MISTAKES: dict[str, Edit | list[Edit]] = {
+    "names run together": (module, f"_as_texts: return pa.array([{TOGETHER}])"),
+    "gaps are not seen": (module, "_runs: np.diff(numbers) != 1 => np.zeros(len(numbers) - 1, np.bool_)"),
+    "one of two runs is enough": [
+        (module, "_right: np.bincount(first + 1, minlength=len(first) + 1)[1:] == 1 => np.ones(len(first), np.bool_)"),
+        (module, "_right: np.bincount(place + 1)[place + 1] == 1 => True"),
+    ],
+}
 
 
-def gaps_are_not_seen(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(module.np, "diff", lambda numbers: np.ones(len(numbers) - 1))
-
-
-def one_of_two_runs_is_enough(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(module.np, "bincount", lambda places, minlength=0: np.ones(max(minlength, len(places) + 2), np.int64))
-
-
-@pytest.mark.parametrize(
-    "mutant", [names_run_together, gaps_are_not_seen, one_of_two_runs_is_enough], ids=lambda mutant: mutant.__name__
-)
-def test_a_mistake_is_seen(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_seen(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [
         cut([channel("1", "1:a", 1)], [message("1:1", "a", 1)]),
         cut([channel("a", "b", 3)], [message("a", "b", n) for n in (1, 3, 3)]),
@@ -175,5 +168,5 @@ def test_a_mistake_is_seen(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None
     ]
     right = [alone(one) for one in found]
     assert [one.problems() for one in found] == right
-    mutant(monkeypatch)
+    break_(monkeypatch, MISTAKES[mistake])
     assert [one.problems() for one in found] != right

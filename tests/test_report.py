@@ -94,14 +94,14 @@ def test_a_tree_begins_with_those_that_nobody_waits_for_and_closes_each_cycle() 
     ]
 
 
-def test_in_a_tree_a_call_that_waits_inside_its_actor_waits_for_a_later_call_and_closes_no_cycle() -> None:
+def test_in_a_tree_a_call_that_waits_inside_its_actor_says_who_could_wake_it_and_closes_no_cycle() -> None:
     get = {"machine": "q", "call_id": "driver/0/q/1", "alternative": 0, "on_call_id": None, "satisfied": False}
     rows = [{"machine": "driver", "on_machine": "q", "call_id": None, "on_call_id": "driver/0/q/1", "satisfied": False}]
     rows += [{**get, "on_machine": other} for other in ("q", "driver", "a")]
     assert wait_tree(rows, {("q", "driver/0/q/1"): "q in Queue.get"}) == [
         "driver",
         "  waits for q in Queue.get",
-        "    waits for a later call to it, by any of a, driver",
+        "    waits for a call of a or driver to wake it",
     ]
 
 
@@ -127,13 +127,13 @@ def test_the_smallest_set_that_cannot_move_stands_first_and_calls_of_one_actor_a
         "stuck_behind_count": 4,
     }
     assert deadlock_report(evidence, "app", "s").splitlines()[1:] == [
-        "    buffer: 2 calls of Buffer.add (app.py:4) and 1 of Buffer.sample (app.py:5) wait inside it for a later call",
+        "    buffer: 2 calls of Buffer.add (app.py:4) and 1 of Buffer.sample (app.py:5) wait to be woken",
         "    nobody is left to call buffer: learner, play-[0-1] are stuck",
         "  stuck behind them:",
         "    learner in learn waits for buffer (Buffer.sample)",
         "    play-0 waits for buffer",
         "    play-1 waits for buffer",
-        "    queue in Queue.get waits for a later call to queue, by learner",
+        "    queue in Queue.get waits for a call of learner to wake it",
         "    ... and 2 more",
     ]
 
@@ -160,10 +160,10 @@ def test_in_a_tree_who_waits_for_a_call_waits_where_that_call_is() -> None:
     assert wait_tree(rows, places) == [
         "learner",
         "  waits for buffer in sample",
-        "    waits for a later call to it, by player",
+        "    waits for a call of player to wake it",
         "player",
         "  waits for buffer in add",
-        "    waits for a later call to it, by learner",
+        "    waits for a call of learner to wake it",
     ]
 
 
@@ -176,9 +176,9 @@ def test_in_a_tree_who_waits_for_a_call_that_has_not_begun_waits_for_those_that_
         "late",
         "  waits for buffer",
         "    buffer in add (2 calls)",
-        "      waits for a later call to it, by late",
+        "      waits for a call of late to wake it",
         "    buffer in sample",
-        "      waits for a later call to it, by late",
+        "      waits for a call of late to wake it",
     ]
 
 
@@ -265,7 +265,7 @@ def test_actors_that_stand_alike_are_one_line_and_the_odd_one_comes_first() -> N
 
 
 def test_what_is_below_lines_that_are_one_keeps_its_own_calls_and_whom_it_names() -> None:
-    below = ["  waits for b-0 in B.meet (a.py:9) (3 calls)", "    waits for a later call to it, by any of r-[0-2]"]
+    below = ["  waits for b-0 in B.meet (a.py:9) (3 calls)", "    waits for a call of r-[0-2] to wake it"]
     blocks = [[f"r-{n} in R.go (a.py:7) (2 calls)", *below] for n in range(3)]
     assert folded([line for block in blocks for line in block]) == [
         "r-[0-2] (3) in R.go (a.py:7) (2 calls each)",

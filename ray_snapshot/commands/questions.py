@@ -16,6 +16,7 @@ import typer
 
 from ray_snapshot.commands.history import Json, Limit, Run, System, last
 from ray_snapshot.commands.options import HistoryPath, open_history
+from ray_snapshot.names import noun_of
 from ray_snapshot.questions.shown import CHANGES, CONSERVATION, SINCE, View
 from ray_snapshot.views import tables
 from ray_snapshot.views.results import LONGEST, print_result, readable
@@ -187,11 +188,11 @@ def diff(
     if not found["changes"].num_rows:
         print("no such change" if machine or field else "nothing changed")
         return
-    most = _ROWS if limit is None else limit
+    most, (protocol,) = _ROWS if limit is None else limit, opened.table("snapshots", ids[1])["protocol"].to_pylist()
     for view in CHANGES:
         if found[view.name].num_rows:
             columns = tuple(name for name in view.columns if name not in _OF_BOTH)
-            _print(replace(view, columns=columns), found[view.name], most)
+            _print(replace(view, columns=columns), found[view.name], most, noun=noun_of(protocol))
 
 
 def sql(
@@ -249,10 +250,10 @@ _OF_BOTH = ("system", "run_id", "snapshot_id", "started_at", "changes", "first_i
 """What is the same in all rows of a `diff`."""
 
 
-def _print(view: View, rows: pa.Table, most: int, *, is_latest: bool = False) -> None:
+def _print(view: View, rows: pa.Table, most: int, *, is_latest: bool = False, noun: str = "machine") -> None:
     """The first rows of a result, or the latest ones, under its title."""
     shown = last(rows, most) if is_latest else rows.slice(0, most) if most else rows
-    print_result(shown, view.title, view.columns, view.minor)
+    print_result(shown, view.title, view.columns, view.minor, noun)
     if left := rows.num_rows - shown.num_rows:
         print(f"({left:,} {'earlier' if is_latest else 'more'} not shown; --limit 0 shows all)")
     print()

@@ -248,13 +248,9 @@ def _print_lines(lines: list[str], *, keep_end: bool = False) -> None:
 
 
 def _in_flight(recorded: WitnessedSnapshot) -> list[str]:
-    from ray_snapshot.witness.log import Message, told_channel
+    from ray_snapshot.witness.log import told_channel
 
-    return [
-        f"{told_channel(channel)}  in flight: {Message((*channel, number), method, args)}"
-        for channel, held in recorded.strings.items()
-        for number, method, args in held
-    ]
+    return [f"{told_channel(message.channel)}  in flight: {message}" for message in recorded.in_flight]
 
 
 def _json(value: Any) -> str:
@@ -272,18 +268,7 @@ def _json_lines(proof: Witness) -> list[dict[str, Any]]:
     middle = {
         "snapshot_id": recorded.snapshot_id,
         "machines": recorded.states,
-        "messages": [
-            {
-                "source": channel[0],
-                "target": channel[1],
-                "kind": channel[2],
-                "number": number,
-                "method": method,
-                "args": args,
-            }
-            for channel, held in recorded.strings.items()
-            for number, method, args in held
-        ],
+        "messages": [message.row for message in recorded.in_flight],
     }
     last = {
         "proven": proof.proven,
@@ -311,9 +296,7 @@ def _json_action(colour: str, action: Action, clocks: Any) -> dict[str, Any]:
 
 
 def _json_message(message: Any, end: str) -> dict[str, Any]:
-    source, target, kind, number = message.key
-    other = source if end == "source" else target
-    return {end: other, "kind": kind, "number": number, "method": message.method, "args": message.args}
+    return {name: item for name, item in message.row.items() if name != ("target" if end == "source" else "source")}
 
 
 def _draw(proof: Witness, path: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.evidence import names_in, needs_in
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import LONG_S
+from ray_snapshot.names import HELD_BY, LONG_S
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import SUSPECTED, Verdict, evaluate
 from ray_snapshot.views.report import (
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 HEALTHY, DEADLOCK, UNKNOWN = 0, 3, 4
 
 _OF_A_CHILD = "child process "
+_LONG = 160
+"""Characters of a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,9 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
     A deadlock is told once, by its report; every other verdict in a line, but for later ones that could alarm and do not.
     """
     from ray_snapshot.detectors import Collective, Deadlock, Infeasible, Termination  # loaded only when somebody asks
-    from ray_snapshot.detectors.common import lasted, parties, plural, with_workers
+    from ray_snapshot.detectors.common import lasted, parties, plural, unobserved, with_workers
     from ray_snapshot.detectors.pending import why_pending
-    from ray_snapshot.detectors.queued import why_queued
+    from ray_snapshot.detectors.queued import all_taken, why_queued
     from ray_snapshot.detectors.stores import short_of_room
     from ray_snapshot.detectors.unexplained import remedies, seconds_still, unexplained
 
@@ -81,32 +83,39 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
         pending = [_without(line, first.evidence) for line in pending]
     quiet = {item.name for item in detectors[1:] if item.alarm_when is True}
     shown = [
-        one for one in verdicts if one.holds is not False or one.detector not in quiet or one.evidence.get("groups")
+        one
+        for one in verdicts[is_reported:]
+        if (one.holds is not False or one.detector not in quiet or one.evidence.get("groups"))
+        and not _is_in(one, first.evidence)
     ]
-    shown = [one for one in shown[is_reported:] if not _is_in(one, first.evidence)]
-    lines += [f"  {verdict.detector}: {short_sites(verdict.sentence)}" for verdict in shown]
+    lines += [line for one in shown for line in _parts(f"  {one.detector}: {short_sites(one.sentence)}")]
     if first.holds is None:
         own = () if first.evidence.get("members") else first.evidence.get("advice", ())
         lines += [f"  to do: {text}" for text in dict.fromkeys([*own, *remedies(objects)])]
-    tree = [f"    {with_workers(snapshot, line)}" for line in _tree(snapshot, objects)]
+    tree = [f"    {with_workers(snapshot, line)}" for line in _tree(snapshot, objects, all_taken)]
     lines += ["  who waits for whom:", *tree] if tree else ["  nothing waits for anything"]
     if (still_s := seconds_still(snapshot)) is not None and still_s >= LONG_S:
         lines.append(f"  nothing has moved for {lasted(still_s)}")
     if not is_reported:
         lines += happened_lines(text for text in first.evidence.get("happened", ()) if text not in first.sentence)
-    if pending := [
-        *pending,
-        *map(short_sites, why_queued(snapshot, _awaited_calls(first.evidence) if is_reported else ())),
-    ]:
+    queued = why_queued(snapshot, _awaited_calls(first.evidence) if is_reported else ())
+    if pending := [*pending, *map(short_sites, queued)]:
         lines += ["  has not begun:", *folded([f"    {line}" for line in pending])]
     lines += [f"  hint: {line}" for line in short_of_room(snapshot)]
-    if first.holds is not None or len(objects) > LIMITS.sentence_waits:
-        told = folded([short_sites(str(one)) for one in objects])
-        lines += [f"  cannot be told: {line}" for line in told[: LIMITS.diagnosed_machines]]
-    uncovered = [str(item) for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())]
-    if uncovered:
-        lines.append(with_workers(snapshot, f"  not observed: {', '.join(uncovered)}"))
+    if uncovered := unobserved(item for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())):
+        lines.append(with_workers(snapshot, short_sites(f"  not observed: {', '.join(uncovered)}")))
     return Diagnosis(verdicts, lines, code)
+
+
+def _parts(sentence: str) -> list[str]:
+    """A sentence in lines, broken between its parts."""
+    first, *parts = sentence.split("; ")
+    lines = [first]
+    for part in parts:
+        is_long = len(lines[-1]) + len(part) >= _LONG
+        lines[-1] += ";" if is_long else f"; {part}"
+        lines += [f"    {part}"] * is_long
+    return lines
 
 
 def concerned(snapshot: Snapshot, verdict: Verdict) -> list[str]:
@@ -175,12 +184,13 @@ def _is_in(verdict: Verdict, evidence: Mapping[str, Any]) -> bool:
     return bool(needs) and needs_in(evidence).issuperset(needs)
 
 
-def _tree(snapshot: Snapshot, objects: Iterable[Unexplained]) -> list[str]:
-    """Which call waits for which; `objects`: waits of which it cannot be told what ends them."""
+def _tree(snapshot: Snapshot, objects: Iterable[Unexplained], all_taken: Callable[..., Any]) -> list[str]:
+    """Which call waits for which; `objects`: waits of which it cannot be told what ends them; `all_taken`: of `queued`."""
     machines, calls = snapshot.tables["machines"], snapshot.calls
     classes = dict(zip(*(machines[name].to_pylist() for name in ("machine", "class_name")), strict=True))
     at = {(row["machine"], row["call_site"]): row["call_id"] for row in calls}
     waits, over = open_waits(snapshot.waits)
+    waits = _as_known(snapshot, waits)
     for one in objects:
         call_id = at.get((one.machine, one.call_site))
         wait = {"machine": one.machine, "call_id": call_id, "on_machine": None, "satisfied": False}
@@ -190,19 +200,45 @@ def _tree(snapshot: Snapshot, objects: Iterable[Unexplained]) -> list[str]:
     for row in calls:
         about = {"class": classes.get(row["machine"]), "primitive": primitives.get(row["call_id"] or row["machine"])}
         places[row["machine"], first_run(row["call_id"])] = machine_place({**row, **about})
-    tree = wait_tree(waits, places, _to_begin(snapshot, classes, {row["call_id"] for row in waits}))
+    to_begin = _to_begin(snapshot, classes, waits)
+    waiting, taken = {row["call_id"] for row in waits}, all_taken(snapshot, {machine for machine, *_ in to_begin})
+    for machine, call_id, group in to_begin:
+        on = [] if call_id in waiting else taken.get((machine, group), [])
+        wait = {"machine": machine, "call_id": call_id, "on_machine": machine, "satisfied": False}
+        waits += [{**wait, "on_call_id": one["call_id"]} for one in on]
+    tree = wait_tree(waits, places, {(machine, call_id): text for (machine, call_id, _), text in to_begin.items()})
     where = {machine: text for (machine, _), text in places.items()}
     return [*tree, *(f"{where.get(machine, machine)}: what it waits for has come" for machine in over)]
 
 
+def _as_known(snapshot: Snapshot, waits: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Waits for a lock as waits for the calls that hold it; and without what else, not recorded, might take an item of a
+    generator."""
+    primitives = snapshot.coverage.get("primitives") or {}
+    held = {*(snapshot.coverage.get("held_generators") or ())}
+    running: dict[tuple[str, str], list[str]] = {}
+    for call in snapshot.calls:
+        running.setdefault((call["machine"], call["method"]), []).append(call["call_id"])
+    found, known = list[Mapping[str, Any]](), set[str]()
+    for row in waits:
+        holders = str(primitives.get(row["call_id"], "")).partition(HELD_BY)[2].split(", ")
+        every = [one for name in holders for one in running.get((row["machine"], name.rpartition(".")[2]), ())]
+        holding = [one for one in every if HELD_BY not in primitives.get(one, "")]
+        if len(holding) != len(holders):  # not seen, or one of several
+            found += [row] * (row["on_machine"] is not None or row["call_id"] not in held)
+        elif row["call_id"] not in known:
+            found += [{**row, "on_machine": row["machine"], "on_call_id": one} for one in holding]
+            known.add(row["call_id"])
+    return found
+
+
 def _to_begin(
-    snapshot: Snapshot, classes: Mapping[str, str], waiting: Collection[str | None]
-) -> dict[tuple[str, str | None], str]:
-    """The calls in flight that wait for their arguments, with their methods."""
-    messages = snapshot.tables["messages"].select(["target", "call_id", "method"])
-    rows = messages.filter(pc.is_in(messages["call_id"], pa.array(waiting, pa.string()), skip_nulls=True)).to_pylist()
-    about = [({"machine": row["target"], "class": classes.get(row["target"])}, row) for row in rows]
-    return {
-        (row["target"], row["call_id"]): f"{machine_place({**one, 'method': row['method']})}, not begun"
-        for one, row in about
-    }
+    snapshot: Snapshot, classes: Mapping[str, str], waits: Iterable[Mapping[str, Any]]
+) -> dict[tuple[str, str, str | None], str]:
+    """By machine, id and concurrency group: the calls in flight that wait for their arguments, or that others wait for."""
+    ids = {row.get(name) for row in waits for name in ("call_id", "on_call_id")}
+    messages = snapshot.tables["messages"].select(["target", "call_id", "method", "concurrency_group"])
+    rows = messages.filter(pc.is_in(messages["call_id"], pa.array(ids, pa.string()), skip_nulls=True)).to_pylist()
+    places = [machine_place({**row, "machine": row["target"], "class": classes.get(row["target"])}) for row in rows]
+    keys = [(row["target"], row["call_id"], row["concurrency_group"]) for row in rows]
+    return {key: f"{place}, not begun" for key, place in zip(keys, places, strict=True)}

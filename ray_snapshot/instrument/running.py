@@ -255,8 +255,8 @@ def system_name(script: str | None, module: str | None) -> str:
 class Reporter:
     """Prints what the detectors find on stderr, and ends the program if it was asked to."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    def __init__(self, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
+        self.options, self.clock = options, clock
         self.watch: Watch | None = None
         self.began = time.monotonic()
         self.watches: list[Watch] = []
@@ -268,7 +268,9 @@ class Reporter:
         """What the deadlock that stands needs on nodes: no alarm of its own."""
         self.news = News(lambda name: None if self.watch is None else self.watch.alarm_when(name))
         self.suspected_since = 0.0
-        """Since when a deadlock is suspected; 0: it is not."""
+        """Since when a deadlock is suspected, but for snapshots between that cannot tell; 0: it is not."""
+        self.suspected_at = 0.0
+        """When it was suspected last."""
         self.end: threading.Thread | None = None
         """Ends the program, once it was asked for."""
         self.files: ReportFiles | None = None
@@ -314,11 +316,14 @@ class Reporter:
         """Whether a deadlock ends the program that is suspected for so long, or proven, where suspicions do."""
         if self.options.exit_on != SUSPECTED or (verdict.detector_spec or {}).get("type") != "deadlock":
             return False
-        now, before = time.monotonic(), self.suspected_since
-        self.suspected_since = 0.0 if verdict.grade != SUSPECTED else before or now
-        if verdict.grade == SUSPECTED and now - self.suspected_since >= self.options.patience:
-            say(f"ray-snapshot: {verdict.sentence}", wraps=True)
-            return True
+        now = self.clock()
+        if verdict.holds is False or now - self.suspected_at > self.options.patience:
+            self.suspected_since = 0.0
+        if verdict.grade == SUSPECTED:
+            self.suspected_since, self.suspected_at = self.suspected_since or now, now
+            if now - self.suspected_since >= self.options.patience:
+                say(f"ray-snapshot: {verdict.sentence}", wraps=True)
+                return True
         return bool(verdict.holds)
 
     def text(self, verdict: Verdict) -> str:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import is_any_of, lasted, plural
 from ray_snapshot.history import History
-from ray_snapshot.names import name_ranges
+from ray_snapshot.names import NOT_RECORDED, name_ranges
 from ray_snapshot.reports.course import answers_of, course_of, pictures
 from ray_snapshot.reports.texts import at, plain
 from ray_snapshot.snapshot import Snapshot
@@ -127,7 +127,7 @@ def _steps(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
     began = table.filter(pc.and_(is_open, pa.array(is_any_of(table["machine"], *names)))).sort_by("waiting_since")
     for row in began.slice(0, MOST_WAITS).select(["machine", "on_machine", "waiting_since"]).to_pylist():
         on = found.setdefault((row["waiting_since"], row["machine"]), [])
-        name = row["on_machine"] or "something that was not recorded"
+        name = row["on_machine"] or NOT_RECORDED
         if name not in on:
             on.append(name)
     alike: dict[tuple[str, str], dict[str, datetime]] = {}

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from ray_snapshot.detectors.common import with_workers
 from ray_snapshot.detectors.happened import happened
 from ray_snapshot.evidence import deadlock_evidence, names, names_in, records
+from ray_snapshot.names import NOT_RECORDED
 from ray_snapshot.reports.rows import classes_of, rows_by
 from ray_snapshot.reports.texts import cut, distinct, plain
 from ray_snapshot.snapshot import Snapshot
@@ -77,6 +78,7 @@ def _deadlock(
     behind, told = evidence["stuck_behind"], evidence_of(row, "cores")
     cores = [names(core) for core in told] if isinstance(told, list) else []
     lines, lines_behind = deadlock_lines(evidence)
+    callers = {*evidence["callers"]}  # a thread that has ended is told there
     count = evidence.get("member_count", 0) + evidence.get("stuck_behind_count", 0)
     advice = distinct(sentence(snapshot, text) for text in evidence["advice"][:MOST_ADVICE])
     found = Waiting(
@@ -86,7 +88,7 @@ def _deadlock(
         ),
         lines=tuple(_with_workers(snapshot, lines)),
         behind=tuple(_with_workers(snapshot, lines_behind)),
-        before=tuple(sentence(snapshot, text) for text in evidence["happened"][:MOST_ADVICE]),
+        before=tuple(sentence(snapshot, text) for text in evidence["happened"][:MOST_ADVICE] if text not in callers),
         advice=tuple(advice),
         note=_AS_LONG_AS if any(record.get("needs") for record in (*members, *behind)) else "",
         detector=str(row["detector"]) if row["holds"] else "",
@@ -106,7 +108,7 @@ def wait_records(snapshot: Snapshot) -> tuple[list[dict[str, Any]], int]:
     shown = open_.select(["machine", "call_id", "on_machine"])  # not its times: a stranger's may be none of Python's
     for row in shown.slice(0, MOST_WAITS).to_pylist():
         record = found.setdefault((row["machine"], row["call_id"]), {"machine": row["machine"], "waits_for": []})
-        name = row["on_machine"] or "something that was not recorded"
+        name = row["on_machine"] or NOT_RECORDED
         if name not in record["waits_for"]:
             record["waits_for"].append(name)
     names = [record["machine"] for record in found.values()]

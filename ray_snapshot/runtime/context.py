@@ -65,9 +65,6 @@ class _Attached(weakref.ref[Any]):
 _ATTACHED: dict[int, _Attached] = {}
 """By `id` of the machine object."""
 
-_LENT: dict[int, tuple[Any, Any]] = {}
-"""The same, of objects that have a context for a while: each with its object, so that no other gets that `id` meanwhile."""
-
 
 def _forget(found: _Attached) -> None:
     if _ATTACHED.get(found.key) is found:
@@ -81,20 +78,7 @@ def attach(body: Any, context: Any) -> None:
     _ATTACHED[id(body)] = found
 
 
-def lend(body: Any, context: Any) -> None:
-    """Give a machine object a context until `take_back`; cheaper than `attach`."""
-    _LENT[id(body)] = body, context
-
-
-def take_back(body: Any) -> None:
-    """The object has no context any more."""
-    _LENT.pop(id(body), None)
-
-
 def context_of(body: Any) -> Context | None:
     """The context of a machine object; None if it was not spawned."""
-    if (lent := _LENT.get(id(body))) is not None:
-        context: Context | None = lent[1]
-        return context
     found = _ATTACHED.get(id(body))
     return None if found is None or found() is not body else found.context

@@ -30,29 +30,37 @@ def waits_by_inputs(inputs: Mapping[str, Inputs], messages: pa.Table) -> tuple[d
     found = {name: waiting_of(item, channels.get(name, [])) for name, item in inputs.items()}
     known = {name: waiting for name, waiting in found.items() if waiting is not None}
     half = {name: half_begun(inputs[name], one) for name, one in sorted(channels.items()) if name not in known}
-    return known, {name: _lacks(inputs[name], lacking) for name, lacking in half.items() if lacking}
+    return known, {name: lacks(inputs[name], lacking) for name, lacking in half.items() if lacking}
 
 
 def _channels(messages: pa.Table, targets: pa.Array) -> dict[str, list[list[str]]]:
     """The methods in flight to each of `targets`, channel by channel, in order; a timer has its own."""
     mine = messages.filter(pc.is_in(messages["target"], value_set=targets))
     rows = zip(*(mine[name].to_pylist() for name in ("target", "source", "kind", "number", "method")), strict=True)
+    return arriving(sorted(rows, key=lambda row: row[3]))
+
+
+def arriving(messages: Iterable[tuple[str, str, str, int, str]]) -> dict[str, list[list[str]]]:
+    """By machine: the methods in flight to it, channel by channel; a timer has its own.
+
+    `messages`: (target, source, kind, number, method) of each, those of a channel in order.
+    """
     found: dict[str, dict[tuple[Any, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
-    for target, source, kind, number, method in sorted(rows, key=lambda row: row[3]):
+    for target, source, kind, number, method in messages:
         found[target][source, kind, number if kind == "timer" else None].append(method)
     return {target: list(channels.values()) for target, channels in found.items()}
 
 
-def wait_rows(machine: str, wait: Wait) -> Iterator[dict[str, Any]]:
-    """Rows of `waits` for a wait; none is satisfied, for the wait leaves out what has arrived."""
+def wait_rows(machine: str, wait: Wait, *, satisfied: bool | None = False) -> Iterator[dict[str, Any]]:
+    """Rows of `waits` for a wait; `satisfied`: False of one that leaves out what has arrived."""
     for position, one in enumerate(wait.alternatives):
         for name in one.on:
-            yield {"machine": machine, "alternative": position, "k": one.k, "on_machine": name, "satisfied": False}
+            yield {"machine": machine, "alternative": position, "k": one.k, "on_machine": name, "satisfied": satisfied}
 
 
 def call_row(machine: str, inputs: Inputs, waiting: Waiting) -> dict[str, Any]:
     """A row of `calls` for a blocked machine: which joins it cannot begin, and for want of which ports."""
-    return {"machine": machine, "method": _lacks(inputs, waiting.lacking), "holds_slot": True}
+    return {"machine": machine, "method": lacks(inputs, waiting.lacking), "holds_slot": True}
 
 
 def half_join(kind: type, channels: Sequence[Sequence[str]]) -> str | None:
@@ -63,10 +71,10 @@ def half_join(kind: type, channels: Sequence[Sequence[str]]) -> str | None:
     joins = joins_of(kind)
     inputs = Inputs(tuple(joins), {}, tuple(joins.values()))
     lacking = half_begun(inputs, channels) if joins else ()
-    return _lacks(inputs, lacking) if lacking else None
+    return lacks(inputs, lacking) if lacking else None
 
 
-def _lacks(inputs: Inputs, lacking: Iterable[tuple[Pattern, Pattern]]) -> str:
+def lacks(inputs: Inputs, lacking: Iterable[tuple[Pattern, Pattern]]) -> str:
     """ "eat (lacks right)" of each join."""
     names = dict(zip(inputs.joins, inputs.methods, strict=False))
     return " or ".join(

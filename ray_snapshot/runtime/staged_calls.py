@@ -11,22 +11,10 @@ import functools
 import sys
 from collections.abc import Callable
 from types import CodeType, ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from ray_snapshot.errors import SettingError
-
-_NAMES = ("get", "wait", "put")
-
-
-class Stage(Protocol):
-    """Where the actions are done."""
-
-    @property
-    def is_acting(self) -> bool:
-        """Whether an action is being done, by this thread."""
-
-    def wait(self, refs: list[Any], k: int, timeout: float | None, *, is_get: bool) -> Any:
-        """The answers that have come (`is_get`), or the places of those refs whose have; raises what was called raised."""
+from ray_snapshot.runtime.staged import Stage
 
 
 class CallRef:
@@ -39,7 +27,7 @@ class CallRef:
         self.number = number
 
     @property
-    def key(self) -> tuple[str, int]:
+    def key(self) -> tuple[Any, ...]:
         return self.caller, self.number
 
     def __eq__(self, other: object) -> bool:
@@ -68,21 +56,44 @@ class LoggedRef(CallRef):
         """Ray's name of the result, in hexadecimal digits; empty if none was logged."""
 
     @property
-    def call(self) -> tuple[str, str, str, int]:
-        """(caller, target, "call", number)."""
+    def key(self) -> tuple[Any, ...]:
         return self.caller, self.target, "call", self.number
 
     def hex(self) -> str:
         return self.recorded
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is LoggedRef and other.call == self.call
-
-    def __hash__(self) -> int:
-        return hash(self.call)
-
     def __reduce__(self) -> tuple[Any, ...]:
         return LoggedRef, (self.caller, self.target, self.number, self.recorded)
+
+
+class Replaced:
+    """Functions in whose place others stand, also under the names by which modules have imported them."""
+
+    def __init__(self) -> None:
+        self._ours: dict[int, Any] = {}
+        """By `id` of a function: what stands in its place."""
+        self._originals: list[tuple[ModuleType, str, Any]] = []
+
+    def replace(self, module: ModuleType, name: str, ours: Any) -> None:
+        original = getattr(module, name)
+        self._ours[id(original)] = ours
+        self._originals.append((module, name, original))
+        setattr(module, name, ours)
+
+    def replace_in(self, name: str) -> None:
+        """What a module has imported of them."""
+        module = sys.modules.get(name)
+        if module is None or self._ours.keys().isdisjoint(map(id, vars(module).values())):
+            return
+        for key, value in [*vars(module).items()]:
+            if id(value) in self._ours:
+                self._originals.append((module, key, value))
+                setattr(module, key, self._ours[id(value)])
+
+    def give_back(self) -> None:
+        for module, name, original in reversed(self._originals):
+            setattr(module, name, original)
+        self._originals, self._ours = [], {}
 
 
 class Tracked:
@@ -96,16 +107,16 @@ class Tracked:
         """Makes the error of what a machine cannot ask of Ray there."""
         self.modules: dict[str, None] = {}
         """Of machine classes."""
-        self.originals: dict[str, Any] = {}
-        self.ours: dict[str, Any] = {}
-        self.replaced: list[tuple[ModuleType, str, Any]] = []
+        self.is_installed = False
+        """Whether Ray's functions are replaced."""
+        self.replaced = Replaced()
 
     def watch(self, kind: type) -> None:
         """The module of a machine class may have Ray's functions under names of its own."""
         for one in kind.__mro__:
             if one.__module__ not in self.modules:
                 self.modules[one.__module__] = None
-                if self.originals:
+                if self.is_installed:
                     self._replace_in(one.__module__)
             for function in vars(one).values():
                 self.watch_code(getattr(inspected(function), "__code__", None))
@@ -117,46 +128,38 @@ class Tracked:
 
     def look(self) -> None:
         """An action begins: Ray may have been imported meanwhile."""
-        if not self.originals and "ray" in sys.modules:
+        if not self.is_installed and "ray" in sys.modules:
             self.install()
-
-    @property
-    def is_installed(self) -> bool:
-        """Whether Ray's functions are replaced."""
-        return bool(self.originals)
 
     def install(self) -> None:
         """From now on Ray's functions know what machines call here; once."""
-        if self.originals:
+        if self.is_installed:
             return
         import ray
 
-        self.originals = {name: getattr(ray, name) for name in _NAMES}
-        ours = {"get": self._get, "wait": self._wait, "put": self._put}
-        self.ours = {name: _like(self.originals[name], function) for name, function in ours.items()}
-        self._replace_in("ray")
+        self.is_installed = True
+        for name, ours in {"get": self._get, "wait": self._wait, "put": self._put}.items():
+            self.replaced.replace(ray, name, self._in_place_of(getattr(ray, name), ours))
         for name in self.modules:
             self._replace_in(name)
 
     def uninstall(self) -> None:
         """Give Ray's functions back."""
-        for module, name, original in reversed(self.replaced):
-            setattr(module, name, original)
-        self.replaced, self.originals = [], {}
+        self.replaced.give_back()
+        self.is_installed = False
+
+    def _in_place_of(self, original: Any, function: Callable[..., Any]) -> Any:
+        @functools.wraps(original)
+        def ours(*args: Any, **kwargs: Any) -> Any:
+            return (function if self.stage.is_acting else original)(*args, **kwargs)
+
+        return ours
 
     def _replace_in(self, name: str) -> None:
-        module = sys.modules.get(name)
-        if module is None or name.startswith("ray_snapshot.") or (name.startswith("ray.")):
-            return
-        for key, value in [*vars(module).items()]:
-            for original in _NAMES:
-                if value is self.originals[original]:
-                    self.replaced.append((module, key, value))
-                    setattr(module, key, self.ours[original])
+        if not name.startswith(("ray_snapshot.", "ray.")):
+            self.replaced.replace_in(name)
 
     def _get(self, *args: Any, **kwargs: Any) -> Any:
-        if not self.stage.is_acting:
-            return self.originals["get"](*args, **kwargs)
         refs = args[0] if args else kwargs.get("object_refs")
         if not isinstance(refs, list | CallRef) and not _is_rays(refs):
             raise ValueError(f"ray.get takes a reference or a list of references, not {type(refs).__name__}")
@@ -166,8 +169,6 @@ class Tracked:
         return found if isinstance(refs, list) else found[0]
 
     def _wait(self, *args: Any, **kwargs: Any) -> Any:
-        if not self.stage.is_acting:
-            return self.originals["wait"](*args, **kwargs)
         refs = args[0] if args else kwargs.get("ray_waitables")
         if not isinstance(refs, list):
             raise TypeError(f"ray.wait takes a list of references, not {type(refs).__name__}")
@@ -184,10 +185,8 @@ class Tracked:
         there = self.stage.wait(refs, k, timeout, is_get=False)
         return [refs[place] for place in there], [ref for place, ref in enumerate(refs) if place not in there]
 
-    def _put(self, *args: Any, **kwargs: Any) -> Any:
-        if self.stage.is_acting:
-            raise self.refused(f"ray.put: {self.where} there is no object store; send the value itself")
-        return self.originals["put"](*args, **kwargs)
+    def _put(self, *_: Any, **__: Any) -> Any:
+        raise self.refused(f"ray.put: {self.where} there is no object store; send the value itself")
 
     def _check(self, refs: list[Any], function: str, error: type[Exception]) -> None:
         """References of machines' calls are waited for, and nothing else."""
@@ -198,14 +197,6 @@ class Tracked:
                 )
             if not isinstance(ref, CallRef):
                 raise error(f"{function}: {ref!r} is no reference to a result")
-
-
-def _like(original: Any, function: Callable[..., Any]) -> Any:
-    @functools.wraps(original)
-    def ours(*args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
-
-    return ours
 
 
 def _is_rays(item: Any) -> bool:

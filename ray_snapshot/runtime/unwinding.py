@@ -8,32 +8,23 @@ from __future__ import annotations
 
 import ast
 import linecache
-import os
-import sysconfig
 import types
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
+
+from ray_snapshot.runtime.here import OURS, USERS, rank_of
 
 END = "_run"
 """The function of ours below which an action's frames lie."""
-
-_OURS = str(Path(__file__).parent.parent) + os.sep
-_LIBRARIES = (
-    "<frozen ",
-    *(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-)
-_SITES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
 class Unwound(BaseException):
     """Ends an action at the place where it needs an input that is still to come. User code must not catch it."""
 
 
-@lru_cache(10_000)
 def is_library(file: str) -> bool:
     """Whether a file is Python's, a library's (of whatever environment is on the path), or ours."""
-    return file.startswith((_OURS, *_LIBRARIES)) or any(folder in file for folder in _SITES)
+    return rank_of(file) != USERS
 
 
 def handler_around(frame: types.FrameType | None, is_library: Callable[[str], bool] = is_library) -> str | None:
@@ -43,7 +34,7 @@ def handler_around(frame: types.FrameType | None, is_library: Callable[[str], bo
         line = None if is_library(file) else _catching(file, frame.f_lineno)
         if line is not None:
             return f"{file}:{line}"
-        if frame.f_code.co_name == END and file.startswith(_OURS):
+        if frame.f_code.co_name == END and rank_of(file) == OURS:
             return None
         frame = frame.f_back
     return None

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ray_snapshot.errors import SettingError
-from ray_snapshot.testing.crashes import check_crashes
 from ray_snapshot.testing.exploring import (
     MOST_STATES,
     Counterexample,
@@ -78,13 +77,11 @@ def explore(
     every process. Where the search does not end (`most_states`, memory), `complete` is False and `why` says so. Raises
     `NotDeterministicError`, `UnwindingCaughtError`, `DetectorError`, `SettingError`.
     """
-    if most_states < 1:
-        raise SettingError(f"explore: most_states={most_states}: 1 or more")
+    _check("explore", most_states, crashes)
     if workers != 1:
         raise SettingError(
             f"explore: workers={workers}: one process searches; leave workers out, and run unlike searches side by side"
         )
-    check_crashes(crashes)
     if protocol is not None:
         if crashes:
             raise SettingError("explore(protocol=...): crashes are not tried there: leave them out")
@@ -95,15 +92,15 @@ def explore(
         return explore_hosted(
             build,
             protocol,
-            always=listed(always),
-            never=listed(never),
-            eventually=listed(eventually),
+            always=always,
+            never=never,
+            eventually=eventually,
             most_states=most_states,
             progress=progress,
         )
     return search(
-        build, always=listed(always), never=listed(never), eventually=listed(eventually), crashes=crashes,
-        within=listed(within), most_states=most_states, progress=progress,
+        build, always=always, never=never, eventually=eventually, crashes=crashes, within=within, most_states=most_states,
+        progress=progress,
     )  # fmt: skip
 
 
@@ -120,10 +117,16 @@ def check_stable(
     A function of the machine objects by name is taken, too. The counterexample's last step is the one after which it does not
     hold any more. `within`: as of `explore`; steps into states outside count, steps out of them are not taken.
     """
-    check_crashes(crashes)
+    _check("check_stable", most_states, crashes)
+    return search(build, stays=detector, within=within, most_states=most_states, crashes=crashes)
+
+
+def _check(function: str, most_states: int, crashes: int) -> None:
+    """Raises `SettingError` for numbers that bound nothing."""
     if most_states < 1:
-        raise SettingError(f"check_stable: most_states={most_states}: 1 or more")
-    return search(build, stays=listed(detector), within=listed(within), most_states=most_states, crashes=crashes)
+        raise SettingError(f"{function}: most_states={most_states}: 1 or more")
+    if crashes < 0:
+        raise SettingError(f"crashes={crashes}: how many are tried, 0 or more")
 
 
 def replay(build: Callable[[Any], object], schedule: Schedule | str | os.PathLike[str] | dict[str, Any]) -> Run:

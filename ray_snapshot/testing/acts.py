@@ -5,10 +5,11 @@ Nothing changes what is made here. Those of which each action makes one are not 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ray_snapshot.testing.values import Loose, as_bytes
+from ray_snapshot.testing.values import Loose, as_bytes, encoded
 
 LOAD = "restore_state"
 """The hook by which a machine goes on from a snapshot, in place of its constructor."""
@@ -46,6 +47,11 @@ class Answer:
     trace: str = ""
     """Of an error that the called action raised: where. It comes as a `RayTaskError`."""
 
+    @classmethod
+    def of(cls, error: Exception) -> Answer:
+        """What a call came to that no action has answered."""
+        return cls(encoded(error).data, is_error=True)
+
 
 @dataclass(slots=True, unsafe_hash=True)
 class Done:
@@ -72,6 +78,26 @@ class Waits:
     is_get: bool
     timeout: float | None
     site: str | None
+
+    def given(self, answers: Sequence[Answer | None]) -> tuple[str, Any] | None:
+        """The input with which it is over, (what, it), if these are the answers so far; None while it is not."""
+        there = [place for place, answer in enumerate(answers) if answer is not None]
+        if not self.is_get:
+            return ("places", tuple(there[: self.k])) if len(there) >= self.k else None
+        wrong = next((answer for answer in answers if answer is not None and answer.is_error), None)
+        if wrong is not None:
+            return "raises", wrong
+        return ("values", tuple(answers)) if len(there) == len(answers) else None
+
+    def timed_out(self, answers: Sequence[Answer | None]) -> tuple[str, Any]:
+        """The input with which it is over if its time is."""
+        if not self.is_get:
+            return "places", tuple(place for place, answer in enumerate(answers) if answer is not None)[: self.k]
+        from ray.exceptions import GetTimeoutError
+
+        return "raises", Answer.of(
+            GetTimeoutError(f"Get timed out: the results are not there after {self.timeout:g} s")
+        )
 
 
 @dataclass(frozen=True, slots=True)

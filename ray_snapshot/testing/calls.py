@@ -6,9 +6,8 @@ from typing import Any
 
 from ray_snapshot.errors import HostDiedError
 from ray_snapshot.testing.acts import Answer, Ref
-from ray_snapshot.testing.records import ANSWER, CHANNEL, MACHINE, TIMERS, Inside, Mail, State
+from ray_snapshot.testing.records import ANSWER, CHANNEL, CHANNELS, MACHINE, Inside, Mail, State
 from ray_snapshot.testing.table import Table
-from ray_snapshot.testing.values import encoded
 
 
 class Calls:
@@ -27,10 +26,8 @@ class Calls:
                 continue
             if kind in (MACHINE, ANSWER):
                 found |= values[value].refs
-            elif kind == CHANNEL:
-                found.update(*(values[mail].refs for mail in values[value]))
-            elif kind == TIMERS:
-                found.update(*(values[mail].refs for _, mail in values[value]))
+            elif kind in CHANNELS:
+                found.update(*(values[mail].refs for mail in self.table.mails(cell, value)))
         return found
 
     def forget(self, cells: list[int]) -> None:
@@ -76,7 +73,7 @@ class Calls:
 
     def error(self, error: Exception) -> int:
         """An answer that is an error."""
-        return self.table.id_of(Answer(encoded(error).data, is_error=True))
+        return self.table.id_of(Answer.of(error))
 
 
 def refs_of(item: Any) -> frozenset[Ref]:

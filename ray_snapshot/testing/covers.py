@@ -8,9 +8,13 @@ from ray_snapshot.protocol.joins import run_of
 
 
 @lru_cache(10_000)
-def _covers_cached(
+def covers(
     ports: tuple[str, ...], pattern: tuple[str, ...], runs: tuple[tuple[int, tuple[str, ...]], ...]
 ) -> tuple[dict[str, tuple[int, int]], ...]:
+    """Every way to take one message for each of these ports of a pattern: (cell, place in its queue) by port.
+
+    `runs`: the methods at the front of each channel, as many as a pattern has ports.
+    """
     if not ports:
         return ({},)
     found = []
@@ -22,13 +26,5 @@ def _covers_cached(
                 rest = tuple(port for port in ports if port not in part)
                 others = tuple(one for one in runs if one[0] != cell)
                 here = {port: (cell, index) for index, port in enumerate(part)}
-                found += [{**here, **more} for more in _covers_cached(rest, pattern, others)]
+                found += [{**here, **more} for more in covers(rest, pattern, others)]
     return tuple(found)
-
-
-def covers(
-    ports: tuple[str, ...], pattern: tuple[str, ...], runs: tuple[tuple[int, list[str]], ...]
-) -> tuple[dict[str, tuple[int, int]], ...]:
-    """Every way to take one message for each port: (cell, place in its queue) by port."""
-    most = len(pattern)
-    return _covers_cached(ports, pattern, tuple((cell, tuple(methods[:most])) for cell, methods in runs))

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ray_snapshot.errors import SettingError
 from ray_snapshot.testing.calls import Calls
 from ray_snapshot.testing.records import CHANNELS, MACHINE, TIMERS, Gone, Inside, Mail, Move, Rest, State, Step, Task
 from ray_snapshot.testing.table import Table, packed
 from ray_snapshot.testing.timing import Timing
-
-
-def check_crashes(crashes: int) -> None:
-    """Raises `SettingError` for what is no number of crashes."""
-    if crashes < 0:
-        raise SettingError(f"crashes={crashes}: how many are tried, 0 or more")
 
 
 class Crashes:

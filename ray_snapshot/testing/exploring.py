@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import time
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,6 @@ from ray_snapshot.testing.telling import Teller, public
 from ray_snapshot.views.space_time import diagram
 
 MOST_STATES = 1_000_000
-EVERY = 16
-"""So many states are expanded between two looks at the clock."""
 
 Progress = Callable[["Report"], None]
 
@@ -157,11 +156,11 @@ class Search:
         self,
         stage: Stage,
         *,
-        always: Sequence[Any] = (),
-        never: Sequence[Any] = (),
-        eventually: Sequence[Any] = (),
-        stays: Sequence[Any] = (),
-        within: Sequence[Any] = (),
+        always: Any = (),
+        never: Any = (),
+        eventually: Any = (),
+        stays: Any = (),
+        within: Any = (),
         crashes: int = 0,
         most_states: int = MOST_STATES,
         has_clock: bool = False,
@@ -170,11 +169,10 @@ class Search:
         self.stage = stage
         self.space = Space(stage, has_clock=has_clock, crashes=crashes)
         self.shown = Shown(self.space)
-        self.always, self.never, self.eventually, self.stays = (
-            [judge_of(item, self.space, self.shown) for item in items] for items in (always, never, eventually, stays)
+        self.always, self.never, self.eventually, self.stays, self.within = (
+            [judge_of(item, self.space, self.shown) for item in listed(items)]
+            for items in (always, never, eventually, stays, within)
         )
-        self.within = [judge_of(item, self.space, self.shown) for item in within]
-        """What all states hold that are gone on from."""
         self.outside = 0
         self.farthest = 0
         """How many steps the last state that was gone on from is away."""
@@ -187,9 +185,9 @@ class Search:
         self.depths = array("l")
         self.moves_to: list[Any] = []
         """By state: (step, births) of the edge from its parent."""
-        self.edges = Edges() if eventually else None
+        self.edges = Edges() if self.eventually else None
         self.goals = [bytearray() for _ in self.eventually]
-        self.unknown: dict[str, int] = {}
+        self.unknown: Counter[str] = Counter()
         self.ends = 0
         self.expanded = 0
         self.began = time.perf_counter()
@@ -202,7 +200,8 @@ class Search:
         found = self._breadth_first(why)
         if found is None and self.edges is not None:
             found = self._liveness()
-        self._check_objects(why)
+        if changed := self.shown.changed():
+            why.append(f"a predicate or a hook has changed {', '.join(changed[:3])}: they must only look")
         why += [f"{name} could not be told in {count:,} states" for name, count in sorted(self.unknown.items())]
         why += self.stage.not_followed()
         why += [*self.space.partial]
@@ -210,13 +209,9 @@ class Search:
         depth = self.farthest if self.within else max(self.depths, default=0)
         return Exploration(
             len(self.states), is_whole and not why, found, why, self.ends, depth, self.stage.executions,
-            time.perf_counter() - self.began, within=self.named_within, outside=self.outside,
+            time.perf_counter() - self.began, outside=self.outside,
+            within=" and ".join(judge.name for judge in self.within) or None,
         )  # fmt: skip
-
-    @property
-    def named_within(self) -> str | None:
-        """The names of the constraint's parts; None: there is none."""
-        return " and ".join(judge.name for judge in self.within) or None
 
     def _breadth_first(self, why: list[str]) -> Counterexample | None:
         memory = Memory()
@@ -241,19 +236,19 @@ class Search:
 
     def _is_outside(self, state: State) -> bool:
         """Whether a state breaks the constraint; one of which it cannot be told is gone on from."""
-        for judge in self.within:
-            holds = judge.holds(state)
-            if holds is False:
-                return True
-            if holds is None:
-                name = f"the constraint {judge.name}"
-                self.unknown[name] = self.unknown.get(name, 0) + 1
-        return False
+        return any(self._ask(judge, state, f"the constraint {judge.name}") is False for judge in self.within)
+
+    def _ask(self, judge: Judge, state: State, name: str | None = None) -> bool | None:
+        """What a judge says of a state; where it cannot be told, that is counted."""
+        holds = judge.holds(state)
+        if holds is None:
+            self.unknown[name or judge.name] += 1
+        return holds
 
     def _expand_all(self, memory: Memory, why: list[str]) -> Counterexample | None:
         pace = Pace()
         while self.expanded < len(self.states):
-            if self.expanded % EVERY == 0 and pace.is_due():
+            if pace.is_due():
                 if self.progress is not None:
                     self.progress(self.report())
                 if (told := memory.is_short()) is not None:
@@ -314,19 +309,13 @@ class Search:
 
     def _judge(self, state: State) -> tuple[str, str] | None:
         for judge, wrong in [*((one, False) for one in self.always), *((one, True) for one in self.never)]:
-            holds = judge.holds(state)
-            if holds is wrong:
+            if self._ask(judge, state) is wrong:
                 return judge.name, judge.sentence(state)
-            if holds is None:
-                self.unknown[judge.name] = self.unknown.get(judge.name, 0) + 1
         for goal, judge in zip(self.goals, self.eventually, strict=True):
-            holds = judge.holds(state)
-            goal.append(holds is not False)  # where it cannot be told it may hold: no counterexample goes there
-            if holds is None:
-                self.unknown[judge.name] = self.unknown.get(judge.name, 0) + 1
+            # where it cannot be told it may hold: no counterexample goes there
+            goal.append(self._ask(judge, state) is not False)
         for judge in self.stays:
-            if judge.holds(state) is None:
-                self.unknown[judge.name] = self.unknown.get(judge.name, 0) + 1
+            self._ask(judge, state)
         return None
 
     @property
@@ -337,11 +326,6 @@ class Search:
         """How far it has come."""
         depth = self.depths[self.expanded] if self.expanded < len(self.depths) else 0
         return Report(len(self.states), self.expanded, depth, time.perf_counter() - self.began)
-
-    def _check_objects(self, why: list[str]) -> None:
-        changed = self.shown.changed()
-        if changed:
-            why.append(f"a predicate or a hook has changed {', '.join(changed[:3])}: they must only look")
 
     # ---- counterexamples --------------------------------------------------------------------------------------------
 
@@ -359,13 +343,11 @@ class Search:
     def _liveness(self) -> Counterexample | None:
         assert self.edges is not None
         for judge, goal in zip(self.eventually, self.goals, strict=True):
-            found = lasso_of(self.edges, goal, self._roots())
+            roots = [number for number, parent in enumerate(self.parents) if parent < 0]
+            found = lasso_of(self.edges, goal, roots)
             if found is not None:
                 return self._lasso(judge, found)
         return None
-
-    def _roots(self) -> list[int]:
-        return [number for number, parent in enumerate(self.parents) if parent < 0]
 
     def _lasso(self, judge: Judge, found: Lasso) -> Counterexample:
         edges = [self.moves_to[found.root], *found.steps]

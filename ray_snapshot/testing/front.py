@@ -9,6 +9,7 @@ from ray_snapshot.errors import SettingError, UnknownMachineError, UnknownMethod
 from ray_snapshot.names import DRIVER, check_target_name
 from ray_snapshot.runtime.handles import MachineHandle, handle_of
 from ray_snapshot.runtime.mixin import may_have
+from ray_snapshot.testing.acts import Sent
 from ray_snapshot.waits import machine_name
 
 if TYPE_CHECKING:
@@ -108,8 +109,6 @@ class Front:
         name = machine_name(machine)
         if name not in self._created:
             raise UnknownMachineError(f"stop: no machine {name!r} has been spawned", machine=name)
-        from ray_snapshot.testing.acts import Sent
-
         self._stage.gather(Sent("stop", name))
 
     def start(self) -> Front:

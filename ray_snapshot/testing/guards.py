@@ -21,9 +21,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ray_snapshot.errors import UnwindingCaughtError
 from ray_snapshot.runtime import unwinding
-from ray_snapshot.runtime.staged_calls import inspected
+from ray_snapshot.runtime.staged_calls import Replaced, inspected
 
 _CLOCKS = (
     "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "process_time_ns",
@@ -74,19 +73,13 @@ class Guards:
         """The one that acts."""
         self.trouble: tuple[str, str, str] | None = None
         """(what was asked, at which line, what to ask instead)."""
-        self.handler: str | None = None
-        """The line of the handler that would catch what ends the action, as far as that can be seen."""
         self.globals: dict[int, list[tuple[Any, str]]] = {0: []}
         """By class: the names outside of its machines that its methods may change."""
         self.own: set[str] = set()
         """Files of machine classes, wherever they are installed."""
         self._library: dict[str, bool] = {}
         """By file: what `is_library` says."""
-        self._originals: list[tuple[types.ModuleType, str, Any]] = []
-        self._ours: dict[int, Any] = {}
-        """By `id` of a function: what stands in for it."""
-        self._modules: set[str] = set()
-        """The user's, whose names have been looked at."""
+        self._replaced = Replaced()
         self.dated: set[int] = set()
         """Classes whose code may ask `datetime`."""
         self._outer: Any = None
@@ -100,37 +93,17 @@ class Guards:
             for name in names:
                 original = getattr(module, name, None)
                 if original is not None:  # not every system has every clock
-                    self._replace(module, name, self._guarded(original, f"{module.__name__}.{name}()", instead))
-        self._replace(time, "sleep", self._sleep(time.sleep))
+                    self._replaced.replace(
+                        module, name, self._guarded(original, f"{module.__name__}.{name}()", instead)
+                    )
+        self._replaced.replace(time, "sleep", self._sleep(time.sleep))
         for name, module in [*sys.modules.items()]:
             if not self.is_library(getattr(module, "__file__", None) or "<frozen "):
-                self._replace_in(name)
-
-    def _replace(self, module: types.ModuleType, name: str, ours: Any) -> None:
-        original = getattr(module, name)
-        self._ours[id(original)] = ours
-        self._originals.append((module, name, original))
-        setattr(module, name, ours)
-
-    def _replace_in(self, name: str) -> None:
-        """What one of the user's modules has imported by name."""
-        module = sys.modules.get(name)
-        if module is None or name in self._modules:
-            return
-        self._modules.add(name)
-        if self._ours.keys().isdisjoint(map(id, vars(module).values())):
-            return
-        for key, value in [*vars(module).items()]:
-            ours = self._ours.get(id(value))
-            if ours is not None:
-                self._originals.append((module, key, value))
-                setattr(module, key, ours)
+                self._replaced.replace_in(name)
 
     def exit(self) -> None:
         """Give them back."""
-        for module, name, original in reversed(self._originals):
-            setattr(module, name, original)
-        self._originals, self._ours, self._modules = [], {}, set()
+        self._replaced.give_back()
 
     def _guarded(self, original: Callable[..., Any], what: str, instead: str) -> Callable[..., Any]:
         def asked(*args: Any, **kwargs: Any) -> Any:
@@ -183,12 +156,6 @@ class Guards:
             frame = frame.f_back
         return None
 
-    # ---- what catches the unwinding -----------------------------------------------------------------------------------
-
-    def note_unwinding(self, frame: types.FrameType | None) -> None:
-        """An action is about to be unwound from this frame."""
-        self.handler = unwinding.handler_around(frame, self.is_library)
-
     # ---- globals ----------------------------------------------------------------------------------------------------
 
     def watch(self, kind: type) -> None:
@@ -198,13 +165,8 @@ class Guards:
             if file is not None and one is not object and not _is_ours(one):
                 self.own.add(file)
                 self._library.clear()
-                self._replace_in(one.__module__)
-        if any(
-            _names_a_date(getattr(inspected(item), "__code__", None), one)
-            for one in kind.__mro__
-            if not _is_ours(one)
-            for item in vars(one).values()
-        ):
+                self._replaced.replace_in(one.__module__)
+        if _may_ask_dates(kind):
             self.dated.add(len(self.globals))
         self.globals[len(self.globals)] = list(_names_of(kind))
 
@@ -242,70 +204,54 @@ def _is_ours(kind: type) -> bool:
     return kind.__module__.startswith("ray_snapshot.runtime")
 
 
-def caught_at(end: Any, told: str, machine: str, method: str, handler: str | None) -> UnwindingCaughtError:
-    """The error of an action that caught what was to end it where it waits."""
-    waited = getattr(end, "site", None)
-    return UnwindingCaughtError(
-        unwinding.told_caught(told, waited, handler),
-        machine=machine,
-        method=method,
-        call_site=handler or waited,
-    )
-
-
 def _names_of(kind: type) -> Iterator[tuple[Any, str]]:
     """(module or class, name) of what the methods of a class may change outside of its machines."""
     seen: set[tuple[str, str]] = set()
-    for one in kind.__mro__:
-        if one is object or one.__module__.startswith("ray_snapshot.runtime"):
-            continue
-        for name, value in vars(one).items():
-            if not name.startswith("__") and _is_data(value):
-                yield one, name
+    for one in _users(kind):
+        yield from ((one, name) for name, value in vars(one).items() if not name.startswith("__") and _is_data(value))
         module = sys.modules.get(one.__module__)
-        for function in vars(one).values():
-            code = getattr(inspected(function), "__code__", None)
-            if module is None or code is None:
-                continue
-            for name in _globals_of(code, module, set()):
-                if (module.__name__, name) not in seen:
-                    seen.add((module.__name__, name))
-                    yield module, name
+        held = {} if module is None else vars(module)
+        for name in [name for code in _codes_of(one, is_own=True) for name in code.co_names]:
+            if name in held and _is_data(held[name]) and (one.__module__, name) not in seen:
+                seen.add((one.__module__, name))
+                yield module, name
 
 
-def _globals_of(code: types.CodeType, module: types.ModuleType, seen: set[str]) -> Iterator[str]:
-    """Names of a module that some code, or a function of that module which it uses, mentions, and that are data."""
-    names = [*code.co_names]
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _globals_of(constant, module, seen)
-    for name in names:
-        if name in seen or name not in vars(module):
-            continue
-        seen.add(name)
-        value = vars(module)[name]
-        if isinstance(value, types.FunctionType) and value.__module__ == module.__name__:
-            yield from _globals_of(value.__code__, module, seen)
-        elif _is_data(value):
-            yield name
+def _may_ask_dates(kind: type) -> bool:
+    """Whether some code of a class, or of what it uses, has a name of a method that asks the date."""
+    return any(not _DATES.isdisjoint(code.co_names) for one in _users(kind) for code in _codes_of(one, is_own=False))
 
 
-def _names_a_date(code: Any, kind: type) -> bool:
-    """Whether some code of a class, or of a function of its module which it uses, has a name of a method that asks the date."""
+def _users(kind: type) -> list[type]:
+    """A class and those that it inherits from, but ours."""
+    return [one for one in kind.__mro__ if one is not object and not _is_ours(one)]
+
+
+def _codes_of(kind: type, *, is_own: bool) -> Iterator[types.CodeType]:
+    """The code of a class, what is inside it, and that of the functions of its module which it names.
+
+    `is_own`: only of those that are defined there.
+    """
     module = sys.modules.get(kind.__module__)
-    waiting, seen = [code], set()
+    names = {} if module is None else vars(module)
+    waiting: list[Any] = [_code_of(item) for item in vars(kind).values()]
+    seen = set()
     while waiting:
         code = waiting.pop()
         if not isinstance(code, types.CodeType) or code in seen:
             continue
         seen.add(code)
-        if not _DATES.isdisjoint(code.co_names):
-            return True
-        waiting += code.co_consts
-        waiting += (
-            [getattr(inspected(vars(module).get(name)), "__code__", None) for name in code.co_names] if module else []
-        )
-    return False
+        yield code
+        used = [names[name] for name in code.co_names if name in names]
+        if is_own:
+            used = [
+                item for item in used if isinstance(item, types.FunctionType) and item.__module__ == kind.__module__
+            ]
+        waiting += [*code.co_consts, *map(_code_of, used)]
+
+
+def _code_of(item: Any) -> Any:
+    return getattr(inspected(item), "__code__", None)
 
 
 def _is_data(value: Any) -> bool:

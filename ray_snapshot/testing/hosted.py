@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ray_snapshot.errors import HostDiedError
@@ -25,28 +25,17 @@ from ray_snapshot.testing.history import Performed
 from ray_snapshot.testing.records import Inside, Mail, Rest, Unborn
 from ray_snapshot.testing.space import raise_if_begun_wrong
 from ray_snapshot.testing.stage import NO_REFS, Stage
-from ray_snapshot.testing.values import as_bytes, encoded
-
-
-@dataclass
-class Knowledge:
-    """What does not belong to one state of a world, and is not copied with it."""
-
-    stage: Stage
-    chance: Callable[[int], int]
-    asked_clock: bool = False
-    """Whether a machine has asked for the time."""
-
-
-KNOWN: dict[int, Knowledge] = {}
-"""By the world's `known`: so that a world can be pickled."""
+from ray_snapshot.testing.values import as_bytes
 
 
 class HostedWorld(SimulatedHosts):
     """Hosts with machines of the user's classes."""
 
-    def __init__(self, known: int, protocol: str, hosts: int | None) -> None:
-        self.known = known
+    def __init__(self, stage: Stage, draw: Callable[[int], int], protocol: str, hosts: int | None) -> None:
+        self.stage = stage
+        """Where actions are done."""
+        self.draw = draw
+        """Says how chance comes out, one of so many ways."""
         self.host_count = hosts
         self.clock = 0.0
         self.dues: dict[tuple[str, str, int], float] = {}
@@ -84,13 +73,8 @@ class HostedWorld(SimulatedHosts):
         self.log.lengths[DRIVER] = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        """What can be found again is not copied with a world, nor what is told of a run alone."""
-        return {**self.__dict__, "done": [], "_arounds": {}}
-
-    @property
-    def stage(self) -> Stage:
-        """Where actions are done."""
-        return KNOWN[self.known].stage
+        """What belongs to all copies of a world is not copied with it, nor what is told of a run alone."""
+        return {**self.__dict__, "stage": None, "draw": None, "done": [], "_arounds": {}}
 
     def begin(self) -> None:
         """The program that builds the system runs, to its end or its first wait."""
@@ -145,15 +129,10 @@ class HostedWorld(SimulatedHosts):
         return found
 
     def _ready(self, wait: Waits) -> tuple[str, Any] | None:
-        answers = [self.came.get(ref) for ref in wait.refs]
-        there = [place for place, answer in enumerate(answers) if answer is not None]
-        if not wait.is_get:
-            return ("places", tuple(there[: wait.k])) if len(there) >= wait.k else None
-        found = [answer[1] for answer in answers if answer is not None]
-        wrong = next((answer for answer in found if answer.is_error), None)
-        if wrong is not None:
-            return "raises", wrong
-        return ("values", tuple(found)) if len(there) == len(answers) else None
+        return wait.given(self._answers(wait))
+
+    def _answers(self, wait: Waits) -> list[Answer | None]:
+        return [self.came[ref][1] if ref in self.came else None for ref in wait.refs]
 
     # ---- steps ------------------------------------------------------------------------------------------------------
 
@@ -185,56 +164,39 @@ class HostedWorld(SimulatedHosts):
             return
         machine, taken = found
         record: Rest = machine.body.state
-        name, count = machine.name, self.calls.get(machine.name)
-        used = tuple(range(count)) if count else ()
-        if len(taken) == 1:
-            ((box, message),) = taken
-            mail: Mail = message[3]
-            act = Act(name, record.kind, record.state, mail.method, (mail.payload,), False, used, self._around(host))
-            accepted = ((box.source, name, box.kind, message[1]),)
-            self._do(host, machine, act, (), 0, ((box.source, box.kind, mail),), accepted)
-            return
+        name, used = machine.name, tuple(range(self.calls.get(machine.name, 0)))
         mails: list[Mail] = [message[3] for _, message in taken]
-        method = self.stage.joins[record.kind][tuple(mail.method for mail in mails)]
-        payloads = tuple(mail.payload for mail in mails)
-        act = Act(name, record.kind, record.state, method, payloads, True, used, self._around(host))
-        whole = tuple((box.source, box.kind, message[3]) for box, message in taken)
+        is_join, method = len(taken) > 1, mails[0].method
+        if is_join:
+            method = self.stage.joins[record.kind][tuple(mail.method for mail in mails)]
+        payloads = tuple([mail.payload for mail in mails])
+        act = Act(name, record.kind, record.state, method, payloads, is_join, used, self._around(host))
+        whole = tuple([(box.source, box.kind, message[3]) for box, message in taken])
         self._do(host, machine, act, (), 0, whole, [(box.source, name, box.kind, message[1]) for box, message in taken])
 
-    def _resume_machine(self, name: str) -> None:
+    def _resume_machine(self, name: str, *, is_timeout: bool = False) -> None:
+        """A machine goes on where it waits."""
         host = self.hosts[self.places[name]]
         machine = host.core.machines[name]
         record: Inside = machine.body.state
-        answer = self._ready(record.wait)
-        if answer is not None:
-            self._go_on(host, machine, record, answer)
-
-    def _time_out(self, name: str) -> None:
-        host = self.hosts[self.places[name]]
-        machine = host.core.machines[name]
-        record: Inside = machine.body.state
-        self.clock = max(self.clock, self.timeouts[name])
-        answer: tuple[str, Any]
-        if record.wait.is_get:
-            from ray.exceptions import GetTimeoutError
-
-            error = GetTimeoutError(f"Get timed out: the results are not there after {record.wait.timeout:g} s")
-            answer = "raises", Answer(encoded(error).data, is_error=True)
-        else:
-            answer = "places", tuple(place for place, ref in enumerate(record.wait.refs) if ref in self.came)
-        self._go_on(host, machine, record, answer)
-
-    def _go_on(self, host: SimHost, machine: Machine, record: Inside, answer: tuple[str, Any]) -> None:
-        self.timeouts.pop(machine.name, None)
-        there = [self.came[ref] for ref in record.wait.refs if ref in self.came]
+        wait, answers = record.wait, self._answers(record.wait)
+        answer = wait.timed_out(answers) if is_timeout else wait.given(answers)
+        if answer is None:
+            return
+        self.timeouts.pop(name, None)
+        there = [self.came[ref] for ref in wait.refs if ref in self.came]
         for _, _, colour in there:
             host.core.note(colour, machine)
         self.boundary(host)
         host.core.resume(machine)
         inputs = (*record.inputs, ("answer", *answer, self._around(host)))
         accepted = [message for message, _, _ in there]
-        self.inside.discard(machine.name)
+        self.inside.discard(name)
         self._do(host, machine, record.act, inputs, record.emitted, record.taken, accepted)
+
+    def _time_out(self, name: str) -> None:
+        self.clock = max(self.clock, self.timeouts[name])
+        self._resume_machine(name, is_timeout=True)
 
     def _be_born(self, name: str) -> None:
         host = self.hosts[name]
@@ -272,8 +234,7 @@ class HostedWorld(SimulatedHosts):
     def _answer_for_lost(self, ref: Ref, target: str) -> None:
         host = self.hosts[self.places[ref[0]]]
         error = HostDiedError(f"the host of {target} died", host=self.places[target], machines=[target])
-        answer = Answer(encoded(error).data, is_error=True)
-        self._answer(ref, self._next_reply(target, ref[0]), answer, host.core.colour)
+        self._reply(target, ref, Answer.of(error), host.core.colour)
 
     def hear(self, message: Step) -> str:
         """A control message arrives."""
@@ -300,14 +261,11 @@ class HostedWorld(SimulatedHosts):
         return found
 
     def _outcome(self, act: Act, inputs: tuple[Any, ...], *, has_sites: bool | None = None) -> Outcome:
-        known = KNOWN[self.known]
         while True:
-            found = known.stage.perform(act, inputs, self.clock, has_sites=has_sites)
-            if found.asked_clock:
-                known.asked_clock = True
+            found = self.stage.perform(act, inputs, self.clock, has_sites=has_sites)
             if type(found.end) is not Chooses:
                 return found
-            inputs = (*found.inputs, ("chance", known.chance(found.end.options)))
+            inputs = (*found.inputs, ("chance", self.draw(found.end.options)))
 
     def _do(
         self,
@@ -328,9 +286,8 @@ class HostedWorld(SimulatedHosts):
         fresh = outcome.outputs[emitted:] if emitted else outcome.outputs
         end = outcome.end
         if type(end) is Waits:
-            machine.body.state = Inside(
-                act, as_bytes(outcome.shown), outcome.inputs, len(outcome.outputs), taken, end, end.timeout
-            )
+            shown = as_bytes(outcome.shown)
+            machine.body.state = Inside(act, shown, outcome.inputs, len(outcome.outputs), taken, end)
         else:
             machine.body.state = Rest(act.kind, outcome.shown, NO_REFS, any(one.what == "stop" for one in fresh))
         for sent in fresh:
@@ -344,21 +301,19 @@ class HostedWorld(SimulatedHosts):
             return
         calls = [mail.call for _, _, mail in taken if type(mail) is Mail and mail.call is not None]
         for ref in calls:
-            sent_reply = self._next_reply(machine.name, ref[0])
-            self._answer(ref, sent_reply, end.answer, host.core.colour_of(machine))  # type: ignore[union-attr]
-            logged.sent.append(sent_reply)
+            colour = host.core.colour_of(machine)
+            logged.sent.append(self._reply(machine.name, ref, end.answer, colour))  # type: ignore[union-attr]
         if type(end) is Raised and not calls:
             self.failure = self.failure or end.text
             raise_if_begun_wrong(act, end)
         host.core.end_action(machine)
 
-    def _next_reply(self, source: str, target: str) -> MessageId:
-        """What the next answer is called."""
-        self.replies[source, target] += 1
-        return source, target, "reply", self.replies[source, target]
-
-    def _answer(self, ref: Ref, sent: MessageId, answer: Answer, colour: Any) -> None:
+    def _reply(self, source: str, ref: Ref, answer: Answer, colour: Any) -> MessageId:
+        """A machine answers a call; returns what the answer is called."""
+        self.replies[source, ref[0]] += 1
+        sent = source, ref[0], "reply", self.replies[source, ref[0]]
         self.control.append(("answer", ref[0], ref, sent, answer, colour))
+        return sent
 
     def go_on(self) -> None:
         """What was in flight when the system began (`moments`) is sent again by its senders, in its order."""
@@ -386,20 +341,18 @@ class HostedWorld(SimulatedHosts):
             return
         what = sent.what
         if what in ("mail", "call"):
-            call = (source, int(sent.number or 0)) if what == "call" else None
-            mail = Mail(sent.method, sent.payload, call, sent.refs)
+            mail = Mail.of(sent, source)
             channel = core.send(machine, sent.target, what, sent.method, mail, 0.0)
             if core.addresses.unresolved:
                 host.ask()
             logged.sent.append((source, sent.target, what, channel.sent))
-            if call is not None:
+            if (call := mail.call) is not None:
                 self.calls[source] = self.calls.get(source, 0) + 1
                 self.owed[call] = sent.target
                 if sent.target in self.places and self.hosts[self.places[sent.target]].is_down:
                     self._answer_for_lost(call, sent.target)
         elif sent.what == "timer":
-            mail = Mail(sent.method, sent.payload, None, sent.refs)
-            channel = core.set_timer(machine, sent.target, sent.method, mail, 0.0, 0.0)
+            channel = core.set_timer(machine, sent.target, sent.method, Mail.of(sent, source), 0.0, 0.0)
             host.ask()
             host.timers.append((channel, channel.sent))
             self.dues[source, sent.target, channel.sent] = round(self.clock + sent.seconds, 9)
@@ -410,8 +363,7 @@ class HostedWorld(SimulatedHosts):
             self.names = tuple(sorted((*self.names, sent.target)))
             if source == DRIVER and not sent.source:
                 self.unbuilt.add(sent.target)
-            unborn = Unborn(source, sent.kind, sent.payload, sent.refs, sent.method, bool(sent.source))
-            core.create(source, sent.target, place, unborn, 0.0)
+            core.create(source, sent.target, place, Unborn.of(sent, source), 0.0)
             logged.sent.append((source, sent.target, "creation", 1))
         elif sent.what == "stop":
             self._stop(host, machine, sent.target)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.simulation.mail.hosts import Step
-from ray_snapshot.testing.exploring import Counterexample, Exploration, Progress, Report
-from ray_snapshot.testing.hosted import KNOWN, HostedWorld
+from ray_snapshot.testing.exploring import Counterexample, Exploration, Progress, Report, listed
+from ray_snapshot.testing.hosted import HostedWorld
 from ray_snapshot.testing.hosted_runs import Interpreter, Player, check_hosts, replay_hosted
 from ray_snapshot.testing.judging import judge_of
 from ray_snapshot.testing.memory import Memory, Pace, seldom_collected
@@ -28,9 +28,9 @@ def explore_hosted(
     build: Callable[[Any], object],
     protocol: str,
     *,
-    always: Sequence[Any],
-    never: Sequence[Any],
-    eventually: Sequence[Any],
+    always: Any,
+    never: Any,
+    eventually: Any,
     most_states: int,
     progress: Progress | None = None,
 ) -> Exploration:
@@ -40,19 +40,15 @@ def explore_hosted(
     smallest systems, and bounded.
     """
     check_hosts(protocol, None)
-    if eventually:
+    if listed(eventually):
         raise SettingError(
             "explore(protocol=...): judged are snapshots, of which none is the last: leave eventually out"
         )
     for has_clock in (False, True):
         with Stage(build) as stage, seldom_collected():
-            search = _HostedSearch(stage, protocol, always, never, most_states, progress, has_clock=has_clock)
-            try:
-                found = search.run()
-                if has_clock or not KNOWN[search.player.world.known].asked_clock:
-                    return found
-            finally:
-                search.player.close()
+            found = _HostedSearch(stage, protocol, always, never, most_states, progress, has_clock=has_clock).run()
+            if has_clock or not stage.asked_clock:
+                return found
     raise AssertionError("a search with the clock is not begun anew")
 
 
@@ -61,8 +57,8 @@ class _HostedSearch:
         self,
         stage: Stage,
         protocol: str,
-        always: Sequence[Any],
-        never: Sequence[Any],
+        always: Any,
+        never: Any,
         most_states: int,
         progress: Progress | None,
         *,
@@ -73,8 +69,8 @@ class _HostedSearch:
         self.player = Player(stage, {"protocol": protocol, "hosts": None, "crashes": 0}, _no_chance)
         self.reader = Interpreter(stage)
         self.wrong = [
-            *((judge_of(item, self.reader.space, self.reader.shown), False) for item in always),
-            *((judge_of(item, self.reader.space, self.reader.shown), True) for item in never),
+            *((judge_of(item, self.reader.space, self.reader.shown), False) for item in listed(always)),
+            *((judge_of(item, self.reader.space, self.reader.shown), True) for item in listed(never)),
         ]
         self.unknown: dict[str, None] = {}
         """What could not be told of every snapshot."""
@@ -104,6 +100,7 @@ class _HostedSearch:
             place += 1
             for step in pickle.loads(saved).enabled():
                 after: HostedWorld = pickle.loads(saved)
+                after.stage, after.draw = self.stage, _no_chance
                 path = (*way, step, *_taken_eagerly(after, step))
                 mark = after.mark(has_clock=self.has_clock)
                 if mark in seen:

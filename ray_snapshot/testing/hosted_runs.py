@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ray_snapshot.errors import RaySnapshotError, ScheduleError, SettingError
@@ -18,7 +18,7 @@ from ray_snapshot.simulation.mail.oracle import RecordedSnapshot
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.testing.acts import Around
 from ray_snapshot.testing.history import Told
-from ray_snapshot.testing.hosted import KNOWN, HostedWorld, Knowledge
+from ray_snapshot.testing.hosted import HostedWorld
 from ray_snapshot.testing.memory import seldom_collected
 from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Here, Inside, Rest, State, When, exact
 from ray_snapshot.testing.rows import Shown
@@ -26,9 +26,9 @@ from ray_snapshot.testing.runs import Forced, Run
 from ray_snapshot.testing.schedules import Schedule, check_steps
 from ray_snapshot.testing.space import Space
 from ray_snapshot.testing.stage import Stage
-from ray_snapshot.testing.telling import short
-from ray_snapshot.verdicts import Standards, Verdict
+from ray_snapshot.verdicts import Standards
 from ray_snapshot.views.space_time import Cut
+from ray_snapshot.witness.log import short
 
 SNAPSHOT_CHANCE = 0.05
 """How readily chance starts the next snapshot, a step."""
@@ -98,9 +98,7 @@ class Player:
         self.chance = chance
         self.settings = settings
         self.steps: list[tuple[Any, ...]] = []
-        known = max(KNOWN, default=0) + 1
-        KNOWN[known] = Knowledge(stage, self._draw)
-        self.world = HostedWorld(known, settings["protocol"], settings["hosts"])
+        self.world = HostedWorld(stage, self._draw, settings["protocol"], settings["hosts"])
         self.connected = 0
         self.has_barriers = settings["protocol"] in BARRIERS
 
@@ -136,7 +134,7 @@ class Player:
         completed = sorted(world.central.completed, key=lambda recorded: recorded.number)
         snapshots = [found.snapshot(recorded, protocol) for recorded in completed]
         standards = Standards()
-        verdicts = [verdict for snapshot in snapshots for verdict in _verdicts(detectors, snapshot, standards)]
+        verdicts = [standards.evaluate(item, one, evaluator="testing") for one in snapshots for item in detectors]
         machines = {}
         for name, record in sorted(world.states().items()):
             if name != DRIVER and isinstance(record, Rest | Inside):
@@ -147,15 +145,6 @@ class Player:
             machines, Schedule(tuple(self.steps), self.settings), Told(world.done), seed, snapshots, verdicts,
             world.failure, is_over, cuts,
         )  # fmt: skip
-
-    def close(self) -> None:
-        """The world is not needed any more."""
-        KNOWN.pop(self.world.known, None)
-
-
-def _verdicts(detectors: Sequence[Any], snapshot: Snapshot, standards: Standards) -> Iterator[Verdict]:
-    for item in detectors:
-        yield standards.evaluate(item, snapshot, evaluator="testing")
 
 
 def simulate_hosted(
@@ -182,11 +171,8 @@ def simulate_hosted(
     settings = {"protocol": protocol, "hosts": hosts, "crashes": crashes}
     with Stage(build, is_one_run=True) as stage, seldom_collected():
         player = Player(stage, settings, chance.randrange)
-        try:
-            is_over = _play(player, chance, snapshots, crashes, most_steps)
-            return player.run(stage, judges, seed, is_over)
-        finally:
-            player.close()
+        is_over = _play(player, chance, snapshots, crashes, most_steps)
+        return player.run(stage, judges, seed, is_over)
 
 
 def _play(player: Player, chance: random.Random, snapshots: int, crashes: int, most_steps: int) -> bool:
@@ -213,23 +199,13 @@ def _play(player: Player, chance: random.Random, snapshots: int, crashes: int, m
                     continue
         if not steps:
             return True
-        player.take(_one_of(steps, chance))
+        player.take(chance.choice(steps))
     for _ in range(most_steps):  # machines stop where they are, and what was begun of snapshots comes to its end
         steps = [step for step in world.enabled() if step[0] not in ("accept", "fire", "resume", "timeout", "birth")]
         if not world.central.coordinator.pending or not steps:
             break
         player.take(steps[0])
     return False
-
-
-def _one_of(steps: Sequence[Step], chance: random.Random) -> Step:
-    """As `random.Random.choice`, which looks more often at what it is given."""
-    count = len(steps)
-    bits = count.bit_length()
-    place = chance.getrandbits(bits)
-    while place >= count:
-        place = chance.getrandbits(bits)
-    return steps[place]
 
 
 def replay_hosted(build: Callable[[Any], object], schedule: Schedule) -> Run:
@@ -240,21 +216,18 @@ def replay_hosted(build: Callable[[Any], object], schedule: Schedule) -> Run:
     check_hosts(settings["protocol"], settings["hosts"])
     with Stage(build, is_one_run=True) as stage, seldom_collected():
         player = Player(stage, settings, forced)
-        try:
-            for number, raw in enumerate(schedule.steps, 1):
-                *step, drawn = raw
-                forced.left = [*drawn]
-                try:
-                    player.take(tuple(step))
-                except RaySnapshotError:
-                    raise
-                except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-                    raise ScheduleError(
-                        f"step {number} of the schedule, {short(step)}, cannot be taken here: it is of other machines, or they"
-                        " have changed",
-                        step=number,
-                    ) from error
-                forced.check(number)
-            return player.run(stage, (), None, not player.world.enabled())
-        finally:
-            player.close()
+        for number, raw in enumerate(schedule.steps, 1):
+            *step, drawn = raw
+            forced.left = [*drawn]
+            try:
+                player.take(tuple(step))
+            except RaySnapshotError:
+                raise
+            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+                raise ScheduleError(
+                    f"step {number} of the schedule, {short(step)}, cannot be taken here: it is of other machines, or they"
+                    " have changed",
+                    step=number,
+                ) from error
+            forced.check(number)
+        return player.run(stage, (), None, not player.world.enabled())

@@ -17,9 +17,11 @@ from ray_snapshot.detectors.json_path import compile_path
 from ray_snapshot.detectors.ledger import amount_of
 from ray_snapshot.errors import DetectorError, SettingError
 from ray_snapshot.snapshot import Snapshot
+from ray_snapshot.testing.acts import Ref
 from ray_snapshot.testing.records import CHANNEL, MACHINE, TIMERS, Gone, Inside, Rest, State, Unborn
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.space import Space
+from ray_snapshot.testing.table import ByCell
 from ray_snapshot.verdicts import Detector, Verdict, check_detector, compares, evaluate, place_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,7 +51,7 @@ def over(*names: str) -> Callable[[F], F]:
     return decorate
 
 
-_BLOCKED, _MOVING, _PASSIVE, _MAIL, _UNSURE = "blocked", "moving", "passive", "mail", "unsure"
+_BLOCKED, _MOVING, _MAIL, _UNSURE = "blocked", "moving", "mail", "unsure"
 """What a cell holds, as far as `ByMoving` looks."""
 
 
@@ -132,7 +134,7 @@ class ByFunction:
         for name, cell in self._cells:
             value = state[cell] if cell < size else 0
             if value:
-                body = objects.get((cell, value)) or self.shown.object(cell, value)
+                body = objects[cell, value]
                 if body is not None:
                     found[name] = body
         return found
@@ -225,35 +227,28 @@ class ByLooks(ByDetector):
 
     def __init__(self, detector: Detector, space: Space, shown: Shown) -> None:
         super().__init__(detector, space, shown)
-        self._looks: dict[tuple[int, int], int] = {}
+        self._looks = ByCell(lambda cell, value: self._ids.setdefault(self._seen(cell, value), len(self._ids)))
         self._ids: dict[Any, int] = {}
 
     def look(self, state: State) -> Any:
         """Of each cell a number for what can be seen of it."""
         looks = self._looks
-        found = []
-        for item in enumerate(state):
-            number = looks.get(item)
-            found.append(self._see(item) if number is None else number)
-        return tuple(found)
-
-    def _see(self, item: tuple[int, int]) -> int:
-        seen = self._seen(*item) if item[1] else None
-        number = self._looks[item] = self._ids.setdefault(seen, len(self._ids))
-        return number
+        return tuple([looks[item] for item in enumerate(state)])
 
     def _seen(self, cell: int, value: int) -> Any:
+        if not value:
+            return None
         kind, _ = self.space.cells[cell]
         record = self.space.values[value]
         if kind == MACHINE:
             if type(record) is Inside:
                 calls = tuple(getattr(mail, "call", None) for _, _, mail in record.taken)
-                return record.act.machine, record.act.method, record.wait, record.left is None, calls
+                return record.act.machine, record.act.method, record.wait, record.wait.timeout is None, calls
             if type(record) is Rest and record.kind:
                 return record.kind, record.is_stopped, self.shown.said(cell, value)
             return type(record), record.kind
         if kind in (CHANNEL, TIMERS):
-            mails = [self.space.values[mail] for mail in (record if kind == CHANNEL else (mail for _, mail in record))]
+            mails = [self.space.values[mail] for mail in self.space.table.mails(cell, value)]
             has_joins = any(self.space.stage.joins) or bool(self.space.stage.sources)
             calls = tuple(mail.call for mail in mails if mail.call is not None)
             return kind, calls, tuple(mail.method for mail in mails) if has_joins else None
@@ -288,7 +283,7 @@ class ByMoving(ByLooks):
 
     def __init__(self, detector: Detector, space: Space, shown: Shown) -> None:
         super().__init__(detector, space, shown)
-        self._sorts: dict[tuple[int, int], str] = {}
+        self._sorts = ByCell(self._sort)
 
     def holds(self, state: State) -> bool | None:
         """False where every blocked machine can move."""
@@ -299,35 +294,27 @@ class ByMoving(ByLooks):
         if any(space.stage.joins) or space.stage.sources:
             return False
         seen = self._sorts
-        sorts = [seen[item] if item in seen else self._sort(item) for item in enumerate(state)]
+        sorts = [seen[item] for item in enumerate(state)]
         if _UNSURE in sorts:
             return False
         if _BLOCKED not in sorts:
             return True
-        blocked = {
-            name: [(record.wait.k, [*self._owers(state, record)])]
-            for name, record in self._of_sort(state, sorts, _BLOCKED)
-        }
-        moving = {name for name, _ in self._of_sort(state, sorts, _MOVING)}
-        moving.update(
-            space.cells[cell][1][1]
-            for cell, sort in enumerate(sorts)
-            if sort == _MAIL and self._is_listening(state, space.targets[cell])
-        )
-        if moving:
-            moving.update(name for name, _ in self._of_sort(state, sorts, _PASSIVE))
+        blocked: dict[str, tuple[int, list[str]]] = {}
+        moving = set()
+        for cell, sort in enumerate(sorts):
+            name = space.cells[cell][1]
+            if sort == _BLOCKED:
+                wait = space.values[state[cell]].wait
+                blocked[name] = wait.k, [self._owes(state, ref) for ref in wait.refs]
+            elif sort == _MOVING:
+                moving.add(name)
+            elif sort == _MAIL:
+                record = space.at(state, space.targets[cell])
+                if type(record) is Rest and not record.is_stopped:
+                    moving.add(name[1])
         return _freed(blocked, moving).issuperset(blocked)
 
-    def _of_sort(self, state: State, sorts: list[str], wanted: str) -> Iterator[tuple[str, Any]]:
-        for cell, sort in enumerate(sorts):
-            if sort == wanted:
-                yield self.space.cells[cell][1], self.space.values[state[cell]]
-
-    def _sort(self, item: tuple[int, int]) -> str:
-        found = self._sorts[item] = self._sorted(*item)
-        return found
-
-    def _sorted(self, cell: int, value: int) -> str:
+    def _sort(self, cell: int, value: int) -> str:
         kind = self.space.cells[cell][0]
         record = self.space.values[value]
         if not value or kind not in (MACHINE, CHANNEL, TIMERS) or type(record) is Gone:
@@ -335,7 +322,7 @@ class ByMoving(ByLooks):
         if kind != MACHINE:
             return _MAIL
         if type(record) is Inside:
-            return _BLOCKED if record.left is None else _MOVING
+            return _BLOCKED if record.wait.timeout is None else _MOVING
         if type(record) is not Rest:
             return _MOVING
         if record.is_stopped:
@@ -343,27 +330,19 @@ class ByMoving(ByLooks):
         said = self.shown.said(cell, value) if record.kind else None
         if said is not None and said.wait is not None:
             return _UNSURE
-        return _PASSIVE if said is None or said.status == "passive" else _MOVING
+        return "" if said is None or said.status == "passive" else _MOVING
 
-    def _owers(self, state: State, record: Inside) -> Iterator[str]:
-        """Who owes each result that is waited for; "" where it is there."""
-        for ref in record.wait.refs:
-            target, is_there = self.shown.answerer(state, ref)
-            yield "" if is_there else str(target)
-
-    def _is_listening(self, state: State, cell: int) -> bool:
-        record = self.space.at(state, cell)
-        return type(record) is Rest and not record.is_stopped
+    def _owes(self, state: State, ref: Ref) -> str:
+        """Who owes the result of a call; "" where it is there."""
+        target, is_there = self.shown.answerer(state, ref)
+        return "" if is_there else str(target)
 
 
-def _freed(blocked: dict[str, list[tuple[int, list[str]]]], moving: set[str]) -> set[str]:
+def _freed(blocked: Mapping[str, tuple[int, list[str]]], moving: set[str]) -> set[str]:
     """`moving`, with all that are freed by it added."""
     while True:
-        freed = [
-            name
-            for name, alternatives in blocked.items()
-            if name not in moving and any(sum(not on or on in moving for on in owers) >= k for k, owers in alternatives)
-        ]
+        waiting = [(name, *wait) for name, wait in blocked.items() if name not in moving]
+        freed = [name for name, k, owers in waiting if sum(not on or on in moving for on in owers) >= k]
         if not freed:
             return moving
         moving.update(freed)
@@ -381,14 +360,14 @@ class ByAmounts(ByDetector):
             else compile_path(detector.state)
         )
         self.messages = {method: compile_path(path) for method, path in detector.messages.items()}
-        self._amounts: dict[tuple[int, int], int | None] = {}
+        self._amounts = ByCell(self._amount)
 
     def holds(self, state: State) -> bool | None:
         """Add up."""
         total, amounts = 0, self._amounts
         for item in enumerate(state):
             if item[1]:
-                amount = amounts[item] if item in amounts else self._note(item)
+                amount = amounts[item]
                 if amount is None:
                     return super().holds(state)
                 total += amount
@@ -396,10 +375,6 @@ class ByAmounts(ByDetector):
             super().holds(state)
             self.total = total if self.first is not None else None
         return True if total and total == self.total else super().holds(state)
-
-    def _note(self, item: tuple[int, int]) -> int | None:
-        found = self._amounts[item] = self._amount(*item) if item[0] else 0
-        return found
 
     def _amount(self, cell: int, value: int) -> int | None:
         """What a cell holds; None if it is no whole number, or may still become more."""
@@ -417,7 +392,7 @@ class ByAmounts(ByDetector):
         if kind not in (CHANNEL, TIMERS):
             return 0
         total = 0
-        for mail in record if kind == CHANNEL else (mail for _, mail in record):
+        for mail in self.space.table.mails(cell, value):
             message = self.space.values[mail]
             if message.method in self.messages:
                 found = self.messages[message.method].find(self.shown.arguments(message.payload))

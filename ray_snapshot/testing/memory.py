@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SHARE = 0.6
+EVERY_S = 0.25
 
 COLLECTED_EVERY = 50_000
 """So many objects more are there before Python looks for garbage among them, during a run; by default every 700."""
@@ -33,17 +34,16 @@ def seldom_collected() -> Iterator[None]:
 class Memory:
     """The bound of one search."""
 
-    def __init__(self, share: float = SHARE) -> None:
+    def __init__(self) -> None:
         total = memory()
-        self.most = None if total is None else int(total * share)
-        self.share = share
+        self.most = None if total is None else int(total * SHARE)
 
     def is_short(self) -> str | None:
         """Why the search has to stop; None: it has not."""
         if self.most is None or (used := resident()) is None or used < self.most:
             return None
         return (
-            f"it was stopped at {used / 1e9:.1f} GB of memory, {self.share:.0%} of what there is: give it more, or fewer states"
+            f"it was stopped at {used / 1e9:.1f} GB of memory, {SHARE:.0%} of what there is: give it more, or fewer states"
             " (most_states=...)"
         )
 
@@ -51,14 +51,13 @@ class Memory:
 class Pace:
     """When a search looks at the memory and says how far it is: a few times a second, however long its steps take."""
 
-    def __init__(self, every_s: float = 0.25) -> None:
-        self.every_s = every_s
+    def __init__(self) -> None:
         self.last = time.perf_counter()
 
     def is_due(self) -> bool:
         """Whether it is time again."""
         now = time.perf_counter()
-        if now - self.last < self.every_s:
+        if now - self.last < EVERY_S:
             return False
         self.last = now
         return True

@@ -95,7 +95,6 @@ class Moment:
         self.unmade = tuple(unmade)
         self.at = at
         """When it was, in seconds since 1970: what `self.now()` begins with."""
-        self._gatherings = _gatherings(self)
 
     def __call__(self, system: Front) -> None:
         """Put it into a system that is being built."""
@@ -107,31 +106,21 @@ class Moment:
     def outputs(self, stage: Stage) -> Iterator[Sent]:
         """What the program does to the world that it begins with; raises `SettingError` for a class that is no machine's."""
         stage.began_at = self.at
-        for what, target, method, payload, kind, source, seconds in self._gatherings:
-            number = 0 if kind is None else stage.kind_of(kind)
-            common = {"seconds": seconds, "kind": number, "source": source, "refs": payload.refs}
-            yield Sent(what, target, method, payload.data, **common)  # type: ignore[arg-type]
+        for held in self.machines:
+            yield _gathering("create", held.name, LOAD, encoded(((held.state,), {})), kind=stage.kind_of(held.kind))
+        for one in self.unmade:
+            arguments, kind = encoded((one.args, one.kwargs)), stage.kind_of(one.kind)
+            yield _gathering("create", one.name, "__init__", arguments, kind=kind, source=one.creator)
+        for sent in self.flying:
+            arguments = encoded((sent.args, sent.kwargs))
+            yield _gathering(sent.kind, sent.target, sent.method, arguments, source=sent.source, seconds=sent.left)
+        for held in self.machines:
+            if held.is_stopped:
+                yield Sent("stop", held.name, source=held.name)
 
 
-_Gathering = tuple[str, str, str, Encoded, type | None, str, float]
-"""(what, target, method, payload, class, source, seconds)."""
-
-
-def _gatherings(moment: Moment) -> list[_Gathering]:
-    """Machines first, then creations, messages and timers, then who has stopped."""
-    found: list[_Gathering] = []
-    for held in moment.machines:
-        payload = encoded(((held.state,), {}))
-        found.append(("create", held.name, LOAD, payload, held.kind, "", 0.0))
-    for one in moment.unmade:
-        payload = encoded((one.args, one.kwargs))
-        found.append(("create", one.name, "__init__", payload, one.kind, one.creator, 0.0))
-    for message in moment.flying:
-        payload, to = encoded((message.args, message.kwargs)), (message.kind, message.target, message.method)
-        found.append((*to, payload, None, message.source, message.left))
-    nothing = Encoded(b"")
-    found += [("stop", held.name, "", nothing, None, held.name, 0.0) for held in moment.machines if held.is_stopped]
-    return found
+def _gathering(what: str, target: str, method: str, given: Encoded, **more: Any) -> Sent:
+    return Sent(what, target, method, given.data, refs=given.refs, **more)
 
 
 # ---- from a history -----------------------------------------------------------------------------------------------------

@@ -49,6 +49,12 @@ class Mail:
     call: Ref | None = None
     refs: frozenset[Ref] = frozenset()
 
+    @classmethod
+    def of(cls, sent: Sent, source: str) -> Mail:
+        """What a machine sends: mail, a call or a timer."""
+        call = (source, sent.number or 0) if sent.what == "call" else None
+        return cls(sent.method, sent.payload, call, sent.refs)
+
 
 @dataclass(frozen=True, slots=True)
 class Unborn:
@@ -61,6 +67,11 @@ class Unborn:
     method: str = "__init__"
     is_late: bool = False
     """Whether its creation was in flight when the system began (`moments`): it is constructed at any moment."""
+
+    @classmethod
+    def of(cls, sent: Sent, source: str) -> Unborn:
+        """What a machine creates."""
+        return cls(source, sent.kind, sent.payload, sent.refs, sent.method, bool(sent.source))
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -86,8 +97,6 @@ class Inside:
     taken: tuple[tuple[str, str, Mail], ...]
     """(source, kind, message) of what it accepted."""
     wait: Waits
-    left: float | None
-    """Seconds from its wait to its timeout."""
     refs: frozenset[Ref] = frozenset()
     when: When | None = None
     """When that is due."""
@@ -155,7 +164,6 @@ class Effect:
     stops: tuple[str, ...] = ()
     around: int | None = None
     failure: str | None = None
-    traceback: str = ""
     is_more: bool = False
     """Whether it does more than to send mail and to call."""
 

@@ -19,9 +19,10 @@ from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.schedules import Schedule, checked
 from ray_snapshot.testing.space import Space
 from ray_snapshot.testing.stage import Stage
-from ray_snapshot.testing.telling import Teller, short
+from ray_snapshot.testing.telling import Teller
 from ray_snapshot.verdicts import Verdict
 from ray_snapshot.views.space_time import diagram
+from ray_snapshot.witness.log import short
 
 
 @dataclass
@@ -103,7 +104,7 @@ def walk(space: Space, schedule: Schedule, note: Callable[[State, Move], None]) 
         chances, births = step[3], step[4]
         forced.left = [*chances, *(chance for _, more in births for chance in more)]
         wanted = step[:3]
-        move = _chosen(space, state, wanted, forced)
+        move = _chosen(space, state, wanted)
         if move is None:
             possible = [space.named(task) for task in space.tasks(state)] if state else [("driver", DRIVER, ())]
             raise ScheduleError(
@@ -117,13 +118,11 @@ def walk(space: Space, schedule: Schedule, note: Callable[[State, Move], None]) 
     return state
 
 
-def _chosen(space: Space, state: State, wanted: tuple[Any, ...], forced: Forced) -> Move | None:
-    chances = [*forced.left]
+def _chosen(space: Space, state: State, wanted: tuple[Any, ...]) -> Move | None:
     if not state:
         return space.start()[0] if wanted[0] == "driver" else None
     for task in space.tasks(state):
         if space.named(task) == wanted:
-            forced.left = [*chances]
             return next(space.moves_of(state, task))
     return None
 

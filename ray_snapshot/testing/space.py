@@ -13,7 +13,7 @@ first: it says what is in a cell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -44,9 +44,9 @@ from ray_snapshot.testing.records import (
     Unborn,
 )
 from ray_snapshot.testing.stage import Stage
-from ray_snapshot.testing.table import Table
+from ray_snapshot.testing.table import Table, packed
 from ray_snapshot.testing.timing import Timing
-from ray_snapshot.testing.values import as_bytes, encoded
+from ray_snapshot.testing.values import as_bytes
 
 MOST_CHANCES = 64
 """So many outcomes of one draw are all tried; of more, only `FEW_CHANCES` that are spread over them."""
@@ -105,16 +105,14 @@ class Space:
         ]
         return iter(sorted(found, key=lambda item: item[0]))
 
-    def channels(self, state: State) -> Iterator[tuple[tuple[str, str, str], list[tuple[Mail, float | None]]]]:
-        """(source, target, kind) of the channels that hold something, with it; of timers with the seconds that they take."""
-        found: list[tuple[tuple[str, str, str], list[tuple[Mail, float | None]]]] = []
-        for cell, value in enumerate(state):
-            kind, name = self.cells[cell]
-            if value and kind == CHANNEL:
-                found.append((name, [(self.values[mail], None) for mail in self.values[value]]))
-            elif value and kind == TIMERS:
-                found.append((name, [(self.values[mail], when.seconds) for when, mail in self.values[value]]))
-        return iter(sorted(found, key=lambda item: item[0]))
+    def channels(self, state: State) -> list[tuple[tuple[str, str, str], list[Mail]]]:
+        """(source, target, kind) of the channels that hold something, with it."""
+        found = [
+            (self.cells[cell][1], [self.values[mail] for mail in self.table.mails(cell, value)])
+            for cell, value in enumerate(state)
+            if value and self.cells[cell][0] in CHANNELS
+        ]
+        return sorted(found, key=lambda item: item[0])
 
     # ---- which steps there are --------------------------------------------------------------------------------------
 
@@ -163,19 +161,16 @@ class Space:
             there = self._ready(state, record.wait)
             if there is not None:
                 found.append(("resume", cell))
-            if record.left is not None:
+            if record.wait.timeout is not None:
                 found.append(("timeout", cell))
 
     def _ready(self, state: State, wait: Waits) -> tuple[str, Any] | None:
         """The input with which a wait is over, (what, it); None while it is not."""
-        answers = [self.at(state, self.cell(ANSWER, ref)) for ref in wait.refs]
-        there = [place for place, answer in enumerate(answers) if answer is not None]
-        if wait.is_get:
-            wrong = next((answers[place] for place in there if answers[place].is_error), None)
-            if wrong is not None:
-                return "raises", wrong
-            return ("values", tuple(answers)) if len(there) == len(answers) else None
-        return ("places", tuple(there[: wait.k])) if len(there) >= wait.k else None
+        return wait.given(self._answers(state, wait))
+
+    def _answers(self, state: State, wait: Waits) -> list[Answer | None]:
+        """By call that is waited for: its answer, if it is there."""
+        return [self.at(state, self.cell(ANSWER, ref)) for ref in wait.refs]
 
     def _joins(self, record: Rest, state: State, channels: list[int]) -> list[Task]:
         """What a machine with joins may accept: the head of a channel that is no port, and every cover of a join."""
@@ -184,15 +179,15 @@ class Space:
         found: dict[Task, None] = {}
         most = max(map(len, patterns))
         for orders in product(*(self._orders(state, cell, most) for cell in channels)):
-            runs = [
-                (cell, [self.values[mail].method for mail in self._mails(state, cell, order)])
+            runs = tuple(
+                (cell, tuple(self.values[mail].method for mail in self._mails(state, cell, order)[:most]))
                 for cell, order in zip(channels, orders, strict=True)
-            ]
+            )
             for (cell, methods), order in zip(runs, orders, strict=True):
                 if methods[0] not in ports:
                     found[("timer", cell, order[0]) if order and order[0] else cell] = None
             for pattern in patterns:
-                for cover in covers(pattern, pattern, tuple(runs)):
+                for cover in covers(pattern, pattern, runs):
                     found["join", tuple(self._place(channels, orders, *cover[port]) for port in pattern)] = None
         return [*found]
 
@@ -204,12 +199,9 @@ class Space:
         order = orders[channels.index(cell)]
         return cell, order[index] if order else index
 
-    def _mails(self, state: State, cell: int, order: tuple[int, ...]) -> list[int]:
-        if self.cells[cell][0] == TIMERS:
-            queue = self.values[state[cell]]
-            return [queue[place][1] for place in order]
-        found: tuple[int, ...] = self.values[state[cell]]
-        return [*found]
+    def _mails(self, state: State, cell: int, order: tuple[int, ...]) -> Sequence[int]:
+        mails = self.table.mails(cell, state[cell])
+        return [mails[place] for place in order] if order else mails
 
     def named(self, task: Task) -> tuple[str, str, tuple[Any, ...]]:
         """(word, machine, detail) of a task: names alone, so that it means the same in every process."""
@@ -228,11 +220,6 @@ class Space:
         return word, self.cells[where[0]][1], ()
 
     # ---- taking steps -----------------------------------------------------------------------------------------------
-
-    def moves(self, state: State) -> Iterator[Move]:
-        """Every edge that leads out of a state."""
-        for task in self.tasks(state):
-            yield from self.moves_of(state, task)
 
     def moves_of(self, state: State, task: Task) -> Iterator[Move]:
         """The edges of one task: one for each way that chance may come out."""
@@ -258,9 +245,10 @@ class Space:
             taken = ((record.creator, "creation", 0),)
             yield from self._after(cells, cell, task, self._effects_of(act, inputs, state, taken, 0))
             return
-        answer = self._timed_out(state, record.wait) if word == "timeout" else self._ready(state, record.wait)
+        is_timeout, wait = word == "timeout", record.wait
+        answer = wait.timed_out(self._answers(state, wait)) if is_timeout else self._ready(state, wait)
         assert answer is not None
-        self.timing.end_wait(cells, cell, is_timeout=word == "timeout")
+        self.timing.end_wait(cells, cell, is_timeout=is_timeout)
         inputs = (*record.inputs, ("answer", *answer, self.around(state)))
         effects = self._effects_of(record.act, inputs, tuple(cells), record.taken, record.emitted, record)
         yield from self._after(cells, cell, task, effects)
@@ -282,15 +270,6 @@ class Space:
             queue = self.values[value]
             rest = self.popped[value] = self.id_of(queue[1:]) if len(queue) > 1 else 0
         return rest
-
-    def _timed_out(self, state: State, wait: Waits) -> tuple[str, Any]:
-        if wait.is_get:
-            from ray.exceptions import GetTimeoutError
-
-            error = GetTimeoutError(f"Get timed out: the results are not there after {wait.timeout:g} s")
-            return "raises", Answer(encoded(error).data, is_error=True)
-        there = [place for place, ref in enumerate(wait.refs) if self.at(state, self.cell(ANSWER, ref)) is not None]
-        return "places", tuple(there[: wait.k])
 
     def _accepting(
         self, state: State, cells: list[int], target: int, task: Task, mails: tuple[tuple[int, int], ...]
@@ -420,27 +399,19 @@ class Space:
         around, stops = self.around(state), list[str]()
         for sent in effect.fresh:
             source = sent.source or act.machine
+            channel = source, sent.target, sent.what
             if sent.what in ("mail", "call"):
-                call = (source, int(sent.number or 0)) if sent.what == "call" else None
-                mail = self.id_of(Mail(sent.method, sent.payload, call, sent.refs))
-                appends.append((self.cell(CHANNEL, (source, sent.target, sent.what)), mail))
+                appends.append((self.cell(CHANNEL, channel), self.id_of(Mail.of(sent, source))))
             elif sent.what == "timer":
-                mail = self.id_of(Mail(sent.method, sent.payload, None, sent.refs))
-                timers.append((self.cell(TIMERS, (source, sent.target, "timer")), sent.seconds, mail))
+                timers.append((self.cell(TIMERS, channel), sent.seconds, self.id_of(Mail.of(sent, source))))
             elif sent.what == "create":
-                born = Unborn(source, sent.kind, sent.payload, sent.refs, sent.method, bool(sent.source))
-                unborn = self.id_of(born)
-                sets.append((self.cell(MACHINE, sent.target), unborn))
+                sets.append((self.cell(MACHINE, sent.target), self.id_of(Unborn.of(sent, source))))
                 around = replace(around, names=tuple(sorted((*around.names, sent.target))))
             elif sent.what == "stop":
                 stops.append(sent.target)
                 around = replace(around, stopped=tuple(sorted({*around.stopped, sent.target})))
-        effect.appends, effect.timers, effect.sets, effect.stops = (
-            tuple(appends),
-            tuple(timers),
-            tuple(sets),
-            tuple(stops),
-        )
+        effect.appends, effect.timers = tuple(appends), tuple(timers)
+        effect.sets, effect.stops = tuple(sets), tuple(stops)
         effect.around = None if around == self.around(state) else self.id_of(around)
         calls = [mail.call for _, _, mail in taken if isinstance(mail, Mail) and mail.call is not None]
         end = outcome.end
@@ -450,14 +421,14 @@ class Space:
                 *(refs_of(item) for item in (*taken, *outcome.inputs))
             )
             shown = as_bytes(outcome.shown)
-            inside = Inside(act, shown, outcome.inputs, len(outcome.outputs), taken, end, end.timeout, refs)
+            inside = Inside(act, shown, outcome.inputs, len(outcome.outputs), taken, end, refs)
             effect.value = self.id_of(inside)
             effect.is_more = bool(timers or sets or stops or effect.around or end.timeout is not None)
             return effect
         assert isinstance(end, Done | Raised)
         effect.value = self.id_of(Rest(act.kind, outcome.shown, outcome.refs, act.machine in around.stopped))
         if isinstance(end, Raised) and not calls:
-            effect.failure, effect.traceback = end.text, end.traceback
+            effect.failure = end.text
             raise_if_begun_wrong(act, end)
         effect.answers = tuple((call, self.id_of(end.answer)) for call in calls)
         effect.is_more = bool(timers or sets or stops or effect.around or calls)
@@ -481,14 +452,12 @@ class Space:
             self._apply_more(cells, cell, effect)
         if self.table.answers:
             self.calls.forget(cells)
-        while not cells[-1]:
-            cells.pop()
-        return tuple(cells)
+        return packed(cells)
 
     def _apply_more(self, cells: list[int], cell: int, effect: Effect) -> None:
         """What few actions do: timers, creations, answers, stops, waits with a timeout."""
         record = self.values[effect.value]
-        is_timed = type(record) is Inside and record.left is not None
+        is_timed = type(record) is Inside and record.wait.timeout is not None
         timers = [timer for timer in effect.timers if type(self.values[cells[self.targets[timer[0]]]]) is not Gone]
         if timers or is_timed:
             owners = dict.fromkeys(self.cells[place][1][0] for place, _, _ in timers)  # of a snapshot: several

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import copyreg
 import inspect
-import sys
-import traceback
 from collections.abc import Callable
-from dataclasses import replace
-from types import SimpleNamespace, TracebackType
+from types import TracebackType
 from typing import Any
 
 from ray_snapshot.errors import (
@@ -27,36 +24,25 @@ from ray_snapshot.errors import (
     UnpicklableMessageError,
 )
 from ray_snapshot.names import DRIVER, check_machine_name
-from ray_snapshot.runtime.context import lend, take_back
+from ray_snapshot.runtime.context import attach
 from ray_snapshot.runtime.handles import POSTS, MachineHandle, handle_of
 from ray_snapshot.runtime.mixin import SnapshotMixin, joins_of
-from ray_snapshot.runtime.staged import StagedContext
-from ray_snapshot.runtime.staged_calls import CallRef, Tracked, as_raised
+from ray_snapshot.runtime.staged import MEMBER, StagedContext
+from ray_snapshot.runtime.staged_calls import CallRef, Tracked
 from ray_snapshot.runtime.unwinding import Unwound
-from ray_snapshot.testing.acts import (
-    Act,
-    Answer,
-    Around,
-    AsksClock,
-    Chooses,
-    Done,
-    End,
-    Outcome,
-    Raised,
-    Ref,
-    Sent,
-    Waits,
-)
+from ray_snapshot.testing.acts import Act, AsksClock, Outcome, Ref, Sent, Waits
 from ray_snapshot.testing.chance import Chance
-from ray_snapshot.testing.guards import Guards, Site, caught_at, told_site
+from ray_snapshot.testing.comparing import Difference, difference, difference_before
+from ray_snapshot.testing.endings import ended, raised_of
+from ray_snapshot.testing.execution import Execution
+from ray_snapshot.testing.guards import Guards, Site
+from ray_snapshot.testing.kept import KeptBodies
 from ray_snapshot.testing.values import (
-    Encoded,
     Loose,
     are_atoms,
     canonical,
     decoded,
     encoded,
-    encoded_arguments,
     fill,
     opened,
     state_of,
@@ -69,21 +55,17 @@ LONGEST_TIMER_S = 1e8
 
 
 NO_REFS = frozenset[Ref]()
-_RETURNED_NOTHING = Done(Answer(encoded(None).data))
 
 
 class Stage:
     """Where the actions of one search or run are done; in a `with` block. One at a time, in one thread.
 
-    `is_one_run`: mostly an action begins where the last one of its machine has ended; then the machine's object stays, where
-    nothing tells it from a copy, and states and messages that are made of atoms get no bytes (`values.Loose`).
+    `is_one_run`: machines and messages of atoms get no bytes (`kept`).
     """
 
     def __init__(self, build: Callable[[Any], object], *, is_one_run: bool = False) -> None:
         self.build = build
-        self.is_one_run = is_one_run
-        self._bodies: dict[str, tuple[Loose, Any]] = {}
-        """By machine: (state, its object in just that state)."""
+        self.kept = KeptBodies() if is_one_run else None
         self.run_id = RUN
         self.kinds: list[Any] = [None]
         """Machine classes; 0 is the driver's program."""
@@ -99,33 +81,20 @@ class Stage:
         """(source, target) of every channel that was declared."""
         self.created: dict[str, type] = {}
         """By machine: its class."""
-        self.member = SimpleNamespace(host=RUN)
+        self.member = MEMBER
         self.began_at = 0.0
         """What a machine's clock says at virtual time 0, in seconds."""
         self.opaque: dict[str, None] = {}
         """What could not be pickled, "a.lock (of type lock)"."""
         self.leaks: dict[str, None] = {}
         """Globals that actions have changed."""
+        self.asked_clock = False
+        """Whether any action has asked for the time."""
         self.executions = 0
-        self._act: Act | None = None
-        self._around = Around()
-        self._clock: float | None = None
-        self._inputs: list[Any] = []
-        self._place = 0
-        self._outputs: list[Sent] = []
-        self._sites: list[Site] | None = []
-        """Where each output was sent; None: nobody asks."""
-        self._contexts: dict[str, StagedContext] = {}
-        self._end: End | None = None
-        """Where the action was unwound."""
+        self._doing: Execution | None = None
         self._checked: dict[tuple[int, str], int] = {}
-        self._task_errors: dict[Answer, Any] = {}
+        self._task_errors: dict[Any, Any] = {}
         """The class of the error that an answer is raised as."""
-        self._body: Any = None
-        self._halted: Encoded | None = None
-        """What the machine was where the action was unwound: a `finally` on the way out may change it."""
-        self._asked_clock = False
-        self._is_to_begin_anew = False
         self._outer: Any = None
 
     def __enter__(self) -> Stage:
@@ -168,17 +137,11 @@ class Stage:
         return len(self.kinds) - 1
 
     def body(self, machine: str, kind: int, state: Loose | None) -> Any:
-        """A fresh object of a machine, its context lent to it."""
+        """A fresh object of a machine."""
         found = self.kinds[kind].__new__(self.kinds[kind])
         if state is not None:
             fill(found, opened(state))
-        lend(found, self._context(machine))
-        return found
-
-    def _context(self, machine: str) -> StagedContext:
-        found = self._contexts.get(machine)
-        if found is None:
-            found = self._contexts[machine] = StagedContext(self, machine)
+        attach(found, StagedContext(self, machine))
         return found
 
     # ---- one action -------------------------------------------------------------------------------------------------
@@ -194,7 +157,7 @@ class Stage:
         key = act.kind, act.method
         count = self._checked[key] = self._checked.get(key, 0) + 1
         is_compared = count <= 3 or count & (count - 1) == 0
-        has_sites = is_compared or not self.is_one_run if has_sites is None else has_sites
+        has_sites = is_compared or self.kept is None if has_sites is None else has_sites
         found = self._perform(act, inputs, clock, has_sites=has_sites)
         if is_compared:
             self._compare(act, found, self._perform(act, inputs, clock, has_sites=has_sites))
@@ -202,17 +165,18 @@ class Stage:
 
     def _perform(self, act: Act, inputs: tuple[Any, ...], clock: float | None, *, has_sites: bool) -> Outcome:
         self.executions += 1
-        if not self.tracked.originals:
+        if not self.tracked.is_installed:
             self.tracked.look()
-        self._act, self._around, self._clock, self._inputs, self._place = act, act.around, clock, [*inputs], 0
-        self._outputs, self._sites, self._end, self._asked_clock = [], [] if has_sites else None, None, False
-        body = None if act.machine == DRIVER else self._body_of(act)
-        self._body, self._halted = body, None
+        sites: list[Site] | None = [] if has_sites else None
+        doing = Execution(act, [*inputs], clock, act.around, sites, self.guards, self._differs)
+        if act.machine != DRIVER:
+            doing.body = self._body_of(act)
+        self._doing = doing
         globals_before = self.guards.begin(act.kind)
         error: BaseException | None = None
         result = None
         try:
-            result = self._run(act, body)
+            result = self._run(act, doing.body)
         except Unwound as unwound:
             error = unwound
         except (NotDeterministicError, KeyboardInterrupt, MemoryError):
@@ -220,12 +184,9 @@ class Stage:
         except BaseException as raised:  # the user's own; sys.exit() too
             error = raised
         finally:
-            self._act = self._body = None
+            self._doing = None
             changed = self.guards.end(act.kind, globals_before)
-            if body is not None:
-                take_back(body)
-        if self._is_to_begin_anew:
-            self._is_to_begin_anew = False
+        if doing.is_to_begin_anew:
             return self._perform(act, inputs, clock, has_sites=has_sites)
         for name in changed:
             self.leaks[f"{name} (changed in {self.told(act)})"] = None
@@ -238,41 +199,14 @@ class Stage:
                 method=act.method,
                 call_site=trouble[1],
             )
-        self._check_unwound(act, error)
-        return self._outcome(act, body, result, error)
+        if doing.end is not None:
+            doing.check_unwound(self.told(act), error)
+        return self._outcome(doing, result, error)
 
     def _body_of(self, act: Act) -> Any:
-        """The machine's object in the state before an action, its context lent to it."""
-        if self._bodies:
-            state, found = self._bodies.pop(act.machine, (b"", None))
-            if found is not None and state is act.before:
-                lend(found, self._context(act.machine))
-                return found
-        return self.body(act.machine, act.kind, act.before)
-
-    def _keep(self, machine: str, body: Any, state: Any, data: Loose) -> None:
-        """Keep a machine's object for its next action: in the state that `data` is of, its attributes in the same order."""
-        attributes = body.__dict__
-        if [*attributes] != [*state]:
-            attributes.clear()
-            attributes.update(state)
-        self._bodies[machine] = data, body
-
-    def _atoms_of(self, act: Act, body: Any) -> dict[str, Any] | None:
-        """A copy of a machine's attributes in the order of their names, if they are atoms; None if not."""
-        attributes = body.__dict__
-        if not are_atoms(attributes.values()) or self.has_slots[act.kind]:
-            return None
-        names = [*attributes]
-        before = act.before
-        if type(before) is dict and names == [*before]:
-            return attributes.copy()  # type: ignore[no-any-return]
-        return dict(sorted(attributes.items())) if all(type(name) is str for name in names) else None
-
-    def _check_unwound(self, act: Act, error: BaseException | None) -> None:
-        """An action that was unwound must not go on."""
-        if self._end is not None and not isinstance(error, Unwound):
-            raise caught_at(self._end, self.told(act), act.machine, act.method, self.guards.handler)
+        """The machine's object in the state before an action."""
+        found = None if self.kept is None else self.kept.take(act)
+        return self.body(act.machine, act.kind, act.before) if found is None else found
 
     def _run(self, act: Act, body: Any) -> Any:
         if body is None:
@@ -294,29 +228,23 @@ class Stage:
         ((args, kwargs),) = given
         return method(*args, **kwargs)
 
-    def _outcome(self, act: Act, body: Any, result: Any, error: BaseException | None) -> Outcome:
-        if self._place < len(self._inputs):
+    def _outcome(self, doing: Execution, result: Any, error: BaseException | None) -> Outcome:
+        act, body = doing.act, doing.body
+        if doing.place < len(doing.inputs):
             raise self._differs(act, "asks for less when it is done again")
         shown: Loose = b""
         refs, is_opaque = NO_REFS, False
         if body is not None:
-            atoms = self._atoms_of(act, body) if self.is_one_run and error is None else None
+            kept = None if error is not None or self.has_slots[act.kind] else self.kept
+            atoms = None if kept is None else kept.keep(act, body)
             if atoms is not None:
-                self._keep(act.machine, body, atoms, atoms)
                 shown = atoms
             else:
-                shown, refs, is_opaque = self._shown(act, body, error)
-        end = self._end or self._ended(act, result, error)
-        return Outcome(
-            shown,
-            tuple(self._outputs),
-            end,
-            tuple(self._inputs),
-            refs,
-            self._asked_clock,
-            tuple(self._sites or ()),
-            is_opaque,
-        )
+                shown, refs, is_opaque = self._shown(doing)
+        self.asked_clock |= doing.asked_clock
+        end = doing.end or ended(act, self.told, result, error, self.guards.is_library)
+        outputs, inputs, sites = tuple(doing.outputs), tuple(doing.inputs), tuple(doing.sites or ())
+        return Outcome(shown, outputs, end, inputs, refs, doing.asked_clock, sites, is_opaque)
 
     def not_followed(self) -> list[str]:
         """Why a search may not be of all orders: what actions share with others, or have changed outside."""
@@ -324,49 +252,14 @@ class Stage:
         text = "is outside of the machines' states: what it does to other orders is not followed"
         return [*found, *(f"{name} {text}" for name in self.leaks)]
 
-    def _shown(self, act: Act, body: Any, error: BaseException | None) -> tuple[bytes, frozenset[Ref], bool]:
+    def _shown(self, doing: Execution) -> tuple[bytes, frozenset[Ref], bool]:
         """A machine's state as bytes, the calls that it refers to, and whether some of it cannot be pickled."""
-        if self._halted is None:
-            found = state_of(body)
-            state = encoded(found)
-            if self.is_one_run and state.is_plain and type(found) is dict and error is None:
-                self._keep(act.machine, body, found, state.data)
-        else:
-            state = self._halted
+        machine, body = doing.act.machine, doing.body
+        state = doing.halted or encoded(state_of(body))
         is_opaque = bool(state.opaque)
         for name in _opaque_attributes(body) if is_opaque else ():
-            self.opaque[f"{act.machine}.{name}"] = None
+            self.opaque[f"{machine}.{name}"] = None
         return state.data, state.refs, is_opaque
-
-    def _ended(self, act: Act, result: Any, error: BaseException | None) -> End:
-        if error is None:
-            if result is None:
-                return _RETURNED_NOTHING
-            try:
-                answer = encoded(result)
-                return Done(Answer(answer.data, refs=answer.refs))
-            except Exception as fault:
-                error = UnpicklableMessageError(
-                    f"{act.machine}.{act.method} returned what cannot be pickled ({type(fault).__name__}: {fault})",
-                    machine=act.machine,
-                    method=act.method,
-                )
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if not self.guards.is_library(frame.filename)]
-        site = f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
-        said = f"{type(error).__name__}: {_cause_of(error)}"
-        trace = "\n".join(
-            [
-                f"ray::{act.method}()",
-                *(f'  File "{one.filename}", line {one.lineno}, in {one.name}' for one in own),
-                said,
-            ]
-        )
-        return Raised(
-            f"{self.told(act)} raised {said}{site}",
-            Answer(_error_bytes(error), is_error=True, trace=trace),
-            "".join(traceback.format_exception(error)),
-        )
 
     def told(self, act: Act) -> str:
         """What is done, for a person."""
@@ -375,44 +268,15 @@ class Stage:
         return f"{self.kinds[act.kind].__name__}.{act.method} of {act.machine}"
 
     def _compare(self, act: Act, one: Outcome, other: Outcome) -> None:
-        one, other = one.exact(), other.exact()
-        if one == other or (one.is_opaque and one == replace(other, shown=one.shown)):
-            return
-        for place, (first, second) in enumerate(zip(one.outputs, other.outputs, strict=False)):
-            if first != second:
-                raise self._differs(
-                    act, f"sends something else as its message {place + 1}", told_site(one.sites[place])
-                )
-        if len(one.outputs) != len(other.outputs):
-            more = max(one, other, key=lambda outcome: len(outcome.outputs))
-            shorter = min(len(one.outputs), len(other.outputs))
-            raise self._differs(act, "does not always send as many messages", told_site(more.sites[shorter]))
-        if one.shown != other.shown:
-            raise self._differs(act, f"leaves another state behind ({self._unlike(one.shown, other.shown)})")
-        raise self._differs(act, "ends otherwise")
+        self._check(act, difference(one, other))
 
     def check_prefix(self, act: Act, before: Outcome, now: Outcome) -> None:
         """What an action did before it waited, it must do again; raises `NotDeterministicError`."""
-        before, now = before.exact(), now.exact()
-        count = len(before.outputs)
-        if now.outputs[:count] == before.outputs:
-            return
-        place = next(
-            place for place in range(count) if now.outputs[place : place + 1] != before.outputs[place : place + 1]
-        )
-        raise self._differs(
-            act,
-            f"sends something else as its message {place + 1} when it is done again",
-            told_site(before.sites[place]),
-        )
+        self._check(act, difference_before(before, now))
 
-    def _unlike(self, one: Loose, other: Loose) -> str:
-        first, second = opened(one), opened(other)
-        if isinstance(first, dict) and isinstance(second, dict):
-            names = sorted({*first, *second})
-            unlike = [name for name in names if encoded(first.get(name)) != encoded(second.get(name))]
-            return "attribute " + ", ".join(unlike)
-        return "its attributes"
+    def _check(self, act: Act, found: Difference | None) -> None:
+        if found is not None:
+            raise self._differs(act, *found)
 
     def _differs(self, act: Act, what: str, site: str | None = None) -> NotDeterministicError:
         if site is None and act.machine != DRIVER:
@@ -441,100 +305,47 @@ class Stage:
     @property
     def is_acting(self) -> bool:
         """Whether an action is being done."""
-        return self._act is not None
+        return self._doing is not None
 
-    def acting(self) -> Act:
+    def acting(self) -> Execution:
         """The action that is being done; raises `NotAMachineError` outside of one."""
-        if self._act is None:
+        if self._doing is None:
             raise NotAMachineError(
                 "sent outside of an action: only a machine's own actions send, not hooks or predicates"
             )
-        if self._end is not None:  # in a `finally` behind a wait that is not over
+        if self._doing.end is not None:  # in a `finally` behind a wait that is not over
             raise Unwound
-        return self._act
-
-    def _input(self, kind: str) -> Any:
-        """The next input, which must be of this kind; None if it is still to come."""
-        act = self.acting()
-        if self._place == len(self._inputs):
-            return None
-        found = self._inputs[self._place]
-        self._place += 1
-        if found[0] != kind:
-            raise self._differs(act, f"asks for {kind} where it asked for {found[0]} before", self.guards.site())
-        return found
+        return self._doing
 
     def now(self) -> float:
         """Virtual time."""
-        found = self._input("now")
-        if found is None:
-            self._asked_clock = True
-            if self._clock is None:
-                self._unwind(AsksClock())
-            found = ("now", self._clock)
-            self._inputs.append(found)
-            self._place += 1
-        seconds: float = found[1]
-        return self.began_at + seconds
+        return self.began_at + self.acting().time()
 
     def choose(self, options: int) -> int:
         """An outcome of chance, 0 to options - 1."""
-        if options == 1:
-            return 0
-        found = self._input("chance")
-        if found is None:
-            self._unwind(Chooses(options, self.guards.site()))
-        chosen: int = found[1]
-        return chosen
+        return 0 if options == 1 else self.acting().choice(options)
 
     def wait(self, refs: list[Any], k: int, timeout: float | None, *, is_get: bool) -> Any:
         """The answers that have come (`is_get`), or the places of those refs whose have; raises what was called raised."""
-        found = self._input("answer")
-        if found is None:
-            self._unwind(Waits(tuple(ref.key for ref in refs), k, is_get, timeout, self.guards.site()))
-        _, what, came, self._around = found
+        wait = Waits(tuple(ref.key for ref in refs), k, is_get, timeout, self.guards.site())
+        what, came = self.acting().answer(wait)
         if what == "raises":
-            raise self._error_of(came)
+            raise raised_of(came, self._task_errors)
         return [decoded(answer.data) for answer in came] if what == "values" else came
-
-    def _error_of(self, came: Answer) -> Any:
-        """What a wait raises: an error of the called action comes as on Ray, as one of its class and a `RayTaskError`."""
-        error = decoded(came.data)
-        if not came.trace:
-            return error
-        from ray.exceptions import RayTaskError
-
-        kind = self._task_errors.get(came)
-        if kind is None:  # one class for one answer: equal errors stay equal
-            kind = self._task_errors[came] = type(as_raised(error, came.trace))
-        return RayTaskError("", came.trace, error, "ray", 1, "127.0.0.1") if kind is RayTaskError else kind(error)
-
-    def _unwind(self, end: End) -> None:
-        self._end = end
-        if self._body is not None:
-            self._halted = encoded(state_of(self._body))
-        self.guards.note_unwinding(sys._getframe(2))
-        raise Unwound
 
     # ---- outputs: what machines ask of their post ---------------------------------------------------------------------
 
     def gather(self, sent: Sent) -> None:
         """The action does something to the world."""
-        if self.acting().is_loading:
-            raise NotAMachineError("sent in restore_state: only a machine's own actions send, not hooks or predicates")
-        self._outputs.append(sent)
-        if self._sites is not None:
-            self._sites.append(self.guards.place())
+        self.acting().gather(sent)
 
     def send(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """`MethodSender.send`."""
-        if self._sites is not None or kwargs or self._around.stopped or not are_atoms(args):
+        doing = self.acting()
+        if doing.sites is not None or kwargs or doing.around.stopped or doing.act.is_loading or not are_atoms(args):
             self._send("mail", handle._name, method, args, kwargs)
-            return
-        act = self._act  # the same for the messages that most of a run are
-        if act is None or self._end is not None or act.is_loading:
-            self.gather(Sent("mail"))
-        self._outputs.append(Sent("mail", handle._name, method, args))
+        else:  # the same for the messages that most of a run are
+            doing.outputs.append(Sent("mail", handle._name, method, args))
 
     def send_after(
         self, seconds: float, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -548,33 +359,34 @@ class Stage:
 
     def call(self, handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallRef:
         """`MethodSender.remote`."""
-        act = self.acting()
+        doing = self.acting()
         if not self.tracked.is_installed:
             self.tracked.install()
-            self._is_to_begin_anew = True  # `ray.get(...)` looks its function up before it makes the call
-            self._unwind(AsksClock())
-        taken = {*act.used, *(sent.number for sent in self._outputs if sent.what == "call")}
+            doing.is_to_begin_anew = True  # `ray.get(...)` looks its function up before it makes the call
+            doing.unwind(AsksClock())
+        taken = {*doing.act.used, *(sent.number for sent in doing.outputs if sent.what == "call")}
         number = next(number for number in range(len(taken) + 1) if number not in taken)
         self._send("call", handle._name, method, args, kwargs, number=number)
-        return CallRef(act.machine, number)
+        return CallRef(doing.act.machine, number)
 
     def _send(
         self, what: str, target: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], **more: Any
     ) -> None:
-        act = self.acting()
-        if target in self._around.stopped:
-            raise MachineStoppedError(f"{act.machine} sent {method} to {target}, which has stopped", machine=target)
+        doing = self.acting()
+        if target in doing.around.stopped:
+            source = doing.act.machine
+            raise MachineStoppedError(f"{source} sent {method} to {target}, which has stopped", machine=target)
         data, refs = self._payload(target, method, args, kwargs)
         self.gather(Sent(what, target, method, data, refs=refs, **more))
 
     def _payload(
         self, target: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Loose, frozenset[Ref]]:
-        source = self.acting().machine
-        if self.is_one_run and not kwargs and are_atoms(args):
+        source = self.acting().act.machine
+        if self.kept is not None and not kwargs and are_atoms(args):
             return args, NO_REFS
         try:
-            found = encoded_arguments(args, kwargs)
+            found = encoded((args, kwargs))
         except Exception as error:
             raise _unpicklable(source, target, method, f"{type(error).__name__}: {error}") from error
         if found.opaque:
@@ -583,7 +395,6 @@ class Stage:
 
     def create(self, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> MachineHandle:
         """`SnapshotMixin.spawn` and `System.spawn`."""
-        self.acting()
         number = self.kind_of(kind)
         if name is None:
             base, taken = self.kinds[number].__name__, self._taken()
@@ -601,7 +412,8 @@ class Stage:
             raise DuplicateMachineError(f"a machine {name!r} exists already; choose another name", machine=name)
 
     def _taken(self) -> set[str]:
-        return {*self._around.names, *(sent.target for sent in self._outputs if sent.what == "create"), DRIVER}
+        doing = self.acting()
+        return {*doing.around.names, *(sent.target for sent in doing.outputs if sent.what == "create"), DRIVER}
 
 
 def _unpicklable(source: str, target: str, method: str, why: str) -> UnpicklableMessageError:
@@ -611,25 +423,6 @@ def _unpicklable(source: str, target: str, method: str, why: str) -> Unpicklable
         machine=source,
         method=method,
     )
-
-
-def _cause_of(error: BaseException) -> BaseException:
-    """The error itself, without what Ray puts around it."""
-    exceptions = sys.modules.get("ray.exceptions")
-    if exceptions is not None and isinstance(error, exceptions.RayTaskError):
-        cause: BaseException = error.cause
-        return cause
-    return error
-
-
-def _error_bytes(error: BaseException) -> bytes:
-    bare = _cause_of(error).with_traceback(None)
-    try:
-        found = encoded(bare).data
-        decoded(found)
-    except Exception:  # many exceptions cannot be rebuilt; their text still tells
-        return encoded(RuntimeError(f"{type(error).__name__}: {error}")).data
-    return found
 
 
 def _opaque_attributes(body: Any) -> list[str]:

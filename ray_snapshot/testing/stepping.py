@@ -14,8 +14,9 @@ from ray_snapshot.testing.runs import walk
 from ray_snapshot.testing.schedules import Schedule
 from ray_snapshot.testing.space import Space
 from ray_snapshot.testing.stage import Stage
-from ray_snapshot.testing.telling import Teller, public, short
+from ray_snapshot.testing.telling import Teller, public
 from ray_snapshot.views.space_time import Event, diagram
+from ray_snapshot.witness.log import short
 
 MOST_SHOWN = 200
 """So many characters of a state are shown."""
@@ -72,7 +73,7 @@ class Walk:
     def _told(self, teller: Teller, state: State, move: Move) -> str:
         task = move.step.task
         if move.effect is None:
-            return teller.crash(teller.machine_of(move))
+            return f"{teller.machine_of(move)} crashes"
         text = teller.begun(state, teller.machine_of(move), move.effect, task)
         cell, place = (task, 0) if type(task) is int else (task[1], task[2]) if task[0] == "timer" else (0, 0)
         if cell and self.space.cells[cell][0] == TIMERS:
@@ -184,10 +185,10 @@ class Walk:
 
 
 def in_flight(space: Space, state: State) -> Iterator[tuple[tuple[str, str, str], list[tuple[Mail, float | None]]]]:
-    """As `Space.channels`, of a space with a clock: of timers with the seconds that are left of them, the next one first."""
+    """As `Space.channels`, of a space with a clock: timers with the seconds that are left of them, the next one first."""
     for (source, target, kind), mails in space.channels(state):
         if kind != "timer":
-            yield (source, target, kind), mails
+            yield (source, target, kind), [(mail, None) for mail in mails]
             continue
         queue = space.at(state, space.cell(TIMERS, (source, target, kind)))
         timers = sorted(((left_of(space, state, when), mail) for when, mail in queue), key=lambda timer: timer[0])

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ray_snapshot.testing.records import ANSWER, CHANNEL, CHANNELS, MACHINE, TIMERS, State
+
+
+class ByCell(dict[tuple[int, int], Any]):
+    """What is found out of (cell, value), once for each."""
+
+    def __init__(self, find: Callable[[int, int], Any]) -> None:
+        self.find = find
+
+    def __missing__(self, item: tuple[int, int]) -> Any:
+        found = self[item] = self.find(*item)
+        return found
 
 
 class Table:
@@ -52,6 +64,11 @@ class Table:
     def at(self, state: State | list[int], cell: int) -> Any:
         """What is in a cell."""
         return self.values[state[cell]] if cell < len(state) else None
+
+    def mails(self, cell: int, value: int) -> Sequence[int]:
+        """The messages that a channel's value stands for, in order."""
+        queue: Sequence[Any] = self.values[value]
+        return [mail for _, mail in queue] if self.cells[cell][0] == TIMERS else queue
 
     def put(self, cells: list[int], cell: int, value: int) -> None:
         """Fill a cell, which may be new."""

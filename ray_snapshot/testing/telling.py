@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from ray_snapshot.names import DRIVER
 from ray_snapshot.testing.acts import LOAD, Sent, Waits
-from ray_snapshot.testing.records import MACHINE, TIMERS, Effect, Inside, Mail, Move, Rest, State
+from ray_snapshot.testing.records import MACHINE, Effect, Inside, Mail, Move, Rest, State
 from ray_snapshot.testing.rows import Shown
 from ray_snapshot.testing.space import Space
 from ray_snapshot.testing.values import Loose
 from ray_snapshot.views.space_time import Event, MessageId
+from ray_snapshot.witness.log import short
 
 
 def public(space: Space, move: Move) -> tuple[Any, ...]:
@@ -34,7 +34,6 @@ class Teller:
         self._waiting: dict[tuple[str, str, str], list[int]] = {}
         """By channel: the numbers of what is in it, as it is in the space."""
         self._replies: dict[Any, MessageId] = {}
-        self._timeouts: dict[str, float] = {}
 
     def note(self, before: State, move: Move) -> None:
         """One more step has been taken."""
@@ -44,7 +43,7 @@ class Teller:
         before_all: dict[str, list[MessageId]] = {}
         for place, (machine, effect, task) in enumerate(effects):
             if effect is None:
-                words.append(self.crash(machine))
+                words.append(f"{machine} crashes")
                 continue
             accepted = self._accept(before, task) if not place else self._accept(move.after, task)
             sent = self._send(effect, before_all)
@@ -57,10 +56,6 @@ class Teller:
             if not place or effect.fresh or effect.failure:
                 words.append(told)
         self.steps.append("; ".join(words))
-
-    def crash(self, machine: str) -> str:
-        """A step that is no action."""
-        return f"{machine} crashes"
 
     def machine_of(self, move: Move) -> str:
         """Who acts in a step."""
@@ -86,12 +81,7 @@ class Teller:
             is_join = type(task) is tuple and task[0] == "join"
             method, acts = effect.act.method, []
             for (cell, index), payload in zip(places, effect.act.payloads, strict=True):
-                mails = (
-                    [mail for _, mail in self.space.at(before, cell)]
-                    if self.space.cells[cell][0] == TIMERS
-                    else self.space.at(before, cell)
-                )
-                mail: Mail = self.space.values[mails[index]]
+                mail: Mail = self.space.values[self.space.table.mails(cell, before[cell])[index]]
                 source, _, kind = self.space.cells[cell][1]
                 word = {"mail": "", "call": "call ", "timer": "timer "}[kind]
                 acts.append(f"{word}{mail.method}({self._args(payload)}) from {source}")
@@ -218,13 +208,3 @@ def _is_begun_with(machine: str, sent: Sent) -> bool:
 def _some(names: list[str], most: int = 10) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
-
-
-def short(value: Any, most: int = 40) -> str:
-    """A recorded value, for a person."""
-    if isinstance(value, dict) and "$machine" in value:
-        return str(value["$machine"])
-    if isinstance(value, dict) and "$kwargs" in value:
-        return ", ".join(f"{name}={short(item)}" for name, item in value["$kwargs"].items())
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= most else f"{text[: most - 3]}..."

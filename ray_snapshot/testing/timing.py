@@ -24,19 +24,11 @@ class Timing:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self._firsts: dict[tuple[int, int], tuple[int, ...]] = {}
         self._orders: dict[tuple[int, int, int], tuple[tuple[int, ...], ...]] = {}
 
     def firsts(self, state: State, cell: int) -> tuple[int, ...]:
         """The places in a channel's queue of the timers that may come next."""
-        queue: Queue = self.table.values[state[cell]]
-        if len(queue) == 1:
-            return (0,)
-        times = self._times(state, cell)
-        found = self._firsts.get((times, state[cell]))
-        if found is None:
-            found = self._firsts[times, state[cell]] = tuple(_firsts(self.table.values[times], queue))
-        return found
+        return tuple(order[0] for order in self.orders(state, cell, 1))
 
     def orders(self, state: State, cell: int, most: int) -> tuple[tuple[int, ...], ...]:
         """The ways in which the next timers of a channel may come, `most` of them: places in its queue."""
@@ -78,7 +70,7 @@ class Timing:
             cells[cell] = table.id_of(tuple(queue))
         if waiting is not None:
             record: Inside = table.values[cells[waiting]]
-            seconds = record.left or 0.0
+            seconds = record.wait.timeout or 0.0
             cells[waiting] = table.id_of(replace(record, when=When(seconds, instant, _due(clock, seconds))))
         self.tidy(cells, name)
 

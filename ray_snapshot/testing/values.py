@@ -43,8 +43,6 @@ class Encoded:
     """The calls whose results it refers to: (caller, number)."""
     opaque: tuple[str, ...] = ()
     """The types of what could not be pickled and is shared between all copies."""
-    is_plain: bool = False
-    """Whether it is made of plain values alone: then nothing tells a copy of it from the value itself."""
 
 
 Loose = bytes | tuple[Any, ...] | dict[str, Any]
@@ -275,18 +273,11 @@ def _is_plain(value: Any, seen: set[int]) -> bool:
 def encoded(value: Any) -> Encoded:
     """A value as bytes; raises what its own pickling hooks raise."""
     if _is_plain(value, set()):
-        return Encoded(_dumped(value), is_plain=True)
+        return Encoded(_dumped(value))
     buffer = io.BytesIO()
     pickler = _Canonical(buffer)
     pickler.dump(value)
     return Encoded(buffer.getvalue(), frozenset(pickler.refs), tuple(pickler.opaque))
-
-
-def encoded_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Encoded:
-    """`encoded((args, kwargs))`, sooner told plain."""
-    if kwargs or not _ATOMS.issuperset(map(type, args)):
-        return encoded((args, kwargs))
-    return Encoded(_dumped((args, kwargs)), is_plain=True)
 
 
 def are_atoms(values: Iterable[Any]) -> bool:

@@ -9,10 +9,9 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from ray_snapshot.names import name_ranges
+from ray_snapshot.names import A_REPLY, NOT_RECORDED, name_ranges, waker
 
 MOST_LINES, MOST_NAMES = 12, 8
-NOT_RECORDED = "something that was not recorded"
 
 _PACKAGES = r"/site-packages/|/(?:working_dir|py_modules)_files/_ray_pkg_[^/]+/"
 """Where installed libraries are, and where Ray unpacks what a job brings along."""
@@ -43,7 +42,8 @@ def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) 
         lines += ["  stuck behind them:", *behind]
     if any(record.get("needs") for name in ("members", "stuck_behind") for record in evidence.get(name, ())):
         lines.append("  this holds as long as no node joins, and nobody outside gives anything back")
-    lines += happened_lines(evidence.get("happened", ()))
+    callers = {*evidence.get("callers", ())}  # a thread that has ended is told there
+    lines += happened_lines(text for text in evidence.get("happened", ()) if text not in callers)
     advice = (short_sites(text) for text in evidence.get("advice", ()))
     lines += [f"  to do: {text}" for text in dict.fromkeys(advice)]
     return "\n".join(lines)
@@ -64,11 +64,11 @@ def deadlock_lines(evidence: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         (parked if callers and one.get("waits_for_later_call") and not one.get("held_by") else others).append(one)
     lines = folded(_parked_lines(parked, is_cut=count > len(cause)))[:MOST_LINES] if parked else []
     lines += wait_lines(others, count - len(parked))
-    return [*lines, *(f"    {line}" for line in callers[:MOST_LINES])], wait_lines(behind, count_behind)
+    return [*lines, *(f"    {short_sites(line)}" for line in callers[:MOST_LINES])], wait_lines(behind, count_behind)
 
 
 def _nearest_first(cause: Iterable[Mapping[str, Any]], records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """`records` by how many waits lie between them and the cause; those that wait for a later call are the last."""
+    """`records` by how many waits lie between them and the cause; those that wait to be woken are the last."""
     reached, found, left = {one["machine"] for one in cause}, list[Mapping[str, Any]](), [*records]
     for _ in range(MOST_LINES):
         near = [not (one.get("waits_for_later_call") or reached.isdisjoint(one["waits_for"])) for one in left]
@@ -79,7 +79,7 @@ def _nearest_first(cause: Iterable[Mapping[str, Any]], records: Iterable[Mapping
 
 
 def _parked_lines(records: Iterable[Mapping[str, Any]], *, is_cut: bool) -> list[str]:
-    """ "buffer: 4 calls of ReplayBuffer.add (app.py:45) and 1 of ReplayBuffer.sample (app.py:53) wait inside it".
+    """ "buffer: 4 calls of ReplayBuffer.add (app.py:45) and 1 of ReplayBuffer.sample (app.py:53) wait to be woken".
 
     `is_cut`: there are more.
     """
@@ -88,7 +88,7 @@ def _parked_lines(records: Iterable[Mapping[str, Any]], *, is_cut: bool) -> list
         place = machine_place({**one, "machine": ""}).removeprefix(" in ").strip()
         places.setdefault(str(one["machine"]), Counter())[place] += 1
     head = "at least " * is_cut
-    return [f"    {machine}: {head}{_counted(where)} inside it for a later call" for machine, where in places.items()]
+    return [f"    {machine}: {head}{_counted(where)} to be woken" for machine, where in places.items()]
 
 
 def _counted(places: Counter[str]) -> str:
@@ -115,12 +115,18 @@ def happened_lines(sentences: Iterable[str]) -> list[str]:
 def wait_lines(records: Iterable[Mapping[str, Any]], count: int | None = None) -> list[str]:
     """A line for each place, with how many calls of one machine wait there; `count`: of all, where these are but some.
 
-    A record with a `count` of its own stands for so many.
+    A record with a `count` of its own stands for so many. Calls at one place that each wait for one reply are together, too.
     """
-    places: Counter[str] = Counter()
+    together: dict[tuple[str, str], Counter[str]] = {}
     for record in records:
-        places[f"    {wait_line(record)}"] += record.get("count", 1)
-    return screenful(places, count)
+        line, calls = f"    {wait_line(record)}", ", ".join(record.get("waits_for_calls", ()))
+        call = f" ({calls})" * bool(calls)
+        on = record["waits_for"][0] if len(record.get("waits_for", ())) == 1 else ""
+        head = line.removesuffix(on + call)
+        is_one = bool(on) and head.endswith(" waits for ")
+        together.setdefault((head, call) if is_one else (line, ""), Counter())[on * is_one] += record.get("count", 1)
+    places = {line + name_ranges(names) + call * any(names): names.total() for (line, call), names in together.items()}
+    return screenful(Counter(places), count)
 
 
 def screenful(places: Counter[str], count: int | None = None) -> list[str]:
@@ -227,7 +233,7 @@ def _targets(record: Mapping[str, Any]) -> str:
     if record.get("held_by"):
         return f"{record['held_by']} to give it back"
     if record.get("waits_for_later_call"):
-        return _later_call(own := str(record["machine"]), [one for one in names if one != own], count - len(names))
+        return waker((one for one in names if one != record["machine"]), count - len(names))
     if record.get("waits_for_a_reader"):
         return f"{name_ranges(names, count - len(names))} to take an item"
     calls = [str(call) for call in record.get("waits_for_calls", ())]
@@ -239,11 +245,6 @@ def _targets(record: Mapping[str, Any]) -> str:
     pairs = [name if name == f"{call}()" else f"{name} ({call})" for name, call in zip(names, calls, strict=True)]
     more = count - len(pairs[:MOST_NAMES])
     return word + ", ".join(pairs[:MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _later_call(to: str, callers: list[str], more: int = 0) -> str:
-    by = f"by {'any of ' * (len(callers) > 1)}{name_ranges(callers, more)}"
-    return f"a later call to {to}, {by if callers else 'and none can begin there'}"
 
 
 def chain(frames: Iterable[Mapping[str, Any]], cut: int = 0) -> str:
@@ -280,8 +281,8 @@ _NOTHING: Places = {}
 def wait_tree(waits: Iterable[Mapping[str, Any]], places: Places, to_begin: Places = _NOTHING) -> list[str]:
     """Which call waits for which, as an indented tree: first those that no other waits for, then the rest.
 
-    Calls of one machine at one place are drawn once, together. An arrow closes a cycle. A call that waits inside its own
-    actor waits for a later call to it. Who waits for a call that has not begun waits for those that its machine runs.
+    Calls of one machine at one place are drawn once, together. An arrow closes a cycle. Of a call that waits inside its own
+    actor it says who could wake it. Who waits for a call of which nothing is known waits for those that its machine runs.
     `places`: of calls that run; `to_begin`: of those that wait for their arguments. The `text` of a row stands for a wait
     outside of Ray.
     """
@@ -307,7 +308,7 @@ def _wait_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return row["machine"], row.get("call_id"), row.get("alternative")
 
 
-def _is_for_a_later_call(row: Mapping[str, Any]) -> bool:
+def _waits_to_be_woken(row: Mapping[str, Any]) -> bool:
     return bool(row.get("call_id")) and row["on_machine"] == row["machine"] and not row["on_call_id"]
 
 
@@ -327,12 +328,12 @@ class _Tree:
             self.running.setdefault(machine, {})[text] = None
         self.edges: dict[str, dict[str, None]] = {}
         self.callers: dict[str, dict[str, None]] = {}
-        """Of calls that wait for a later one: who might make it."""
+        """Of calls that wait to be woken: who, or what, might do it."""
         self.calls: dict[str, set[str]] = {}
         """Which calls wait there."""
         self.texts: set[str] = set()
         """What is waited for that is no machine: "waits in queue.Queue.get (app.py:7) for 24 s"."""
-        local = {_wait_of(row) for row in rows if _is_for_a_later_call(row)}
+        local = {_wait_of(row) for row in rows if _waits_to_be_woken(row)}
         for row in rows:
             self._add(row, is_local=_wait_of(row) in local)
         self.seen: set[str] = set()
@@ -345,7 +346,9 @@ class _Tree:
         if call_id is not None:
             self.calls.setdefault(source, set()).add(call_id)
         if is_local:
-            targets |= {on_machine or NOT_RECORDED: None} if on_machine != machine else {}
+            is_reply = not (row["on_call_id"] or "/0").endswith("/0")
+            by = f"{A_REPLY}{on_machine}" if is_reply else on_machine or NOT_RECORDED
+            targets |= {by: None} if by != machine else {}
         elif on_machine is None:
             targets[text := str(row.get("text", f"waits for {NOT_RECORDED}"))] = None
             self.texts.add(text)
@@ -387,4 +390,4 @@ class _Tree:
         for target in self.edges.get(name, ()):
             self._branch(target, (*path, name), "" if target in self.texts else "waits for ")
         if name in self.callers:
-            self.lines.append(f"{indent}  waits for {_later_call('it', [*self.callers[name]])}")
+            self.lines.append(f"{indent}  waits for {waker(self.callers[name])}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ray_snapshot.names import word_for
 from ray_snapshot.views.tables import Column, print_table
 
 if TYPE_CHECKING:
@@ -14,18 +15,22 @@ LONGEST = 200
 """Characters of a value in a table; `--json` has all of them."""
 
 
-def print_result(table: pa.Table, title: str, columns: Sequence[str], minor: Sequence[str]) -> None:
-    """Print all rows of a table; a narrow terminal does without the columns of `minor`, the first of them first."""
+def print_result(
+    table: pa.Table, title: str, columns: Sequence[str], minor: Sequence[str], noun: str = "machine"
+) -> None:
+    """Print all rows of a table; a narrow terminal does without the columns of `minor`, the first of them first. `noun`: what a
+    machine is called."""
     rows = [{name: readable(value) for name, value in row.items()} for row in table.to_pylist()]
     ranks = {name: len(minor) - place for place, name in enumerate(minor)}
-    print_table(rows, [_column(name, table[name], ranks.get(name, 0)) for name in columns], title=title)
+    shown = [_column(name, table[name], ranks.get(name, 0), noun) for name in columns]
+    print_table(rows, shown, title=title.replace("Machines", f"{noun.capitalize()}s"))
 
 
-def _column(name: str, values: pa.ChunkedArray, minor: int) -> Column:
+def _column(name: str, values: pa.ChunkedArray, minor: int, noun: str) -> Column:
     """Text that has spaces may be broken at them; names and ids have none."""
     import pyarrow as pa
 
-    heading = name.removesuffix("_id").removesuffix("_name").replace("_", " ")
+    heading = word_for(name, noun).removesuffix("_id").removesuffix("_name").replace("_", " ")
     heading = f"{heading[:-3]} (UTC)" if name.endswith("_at") else heading
     is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
     wraps = pa.types.is_string(values.type) and any(" " in (text or "") for text in values.to_pylist())

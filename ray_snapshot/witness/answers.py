@@ -6,27 +6,30 @@ which wait got which. Imports Ray where a machine has answered a call.
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import MachineStoppedError, RaySnapshotError, UnpicklableMessageError
+from ray_snapshot.runtime.staged import recorded
 from ray_snapshot.runtime.staged_calls import as_raised
-from ray_snapshot.witness.log import MessageId, Wait, reply_to, same, told_id
+from ray_snapshot.witness.log import (
+    Action,
+    DiffersError,
+    MessageId,
+    NotReplayableError,
+    Wait,
+    not_replayable,
+    reply_to,
+    same,
+    short,
+    told_id,
+    unlike,
+)
 
 if TYPE_CHECKING:
     from ray_snapshot.runtime.reply import RaisedError, Reply
-
-
-class Unlike(Exception):
-    """The replies that are there are not what the trace says that a wait got."""
-
-
-class NotLogged(Exception):
-    """What a wait ended in is in no trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,45 +85,61 @@ class Came:
         return [answer.value() for answer in self.values] if self.wait.function == "get" else list(self.places)
 
 
-def came_of(wait: Wait, answers: Mapping[MessageId, Answer]) -> Came:
-    """What the trace says that came, of the answers that there are; raises `Unlike` and `NotLogged`."""
+def came_of(action: Action, answers: Mapping[MessageId, Answer]) -> Came:
+    """What the trace says that came of the wait behind which a step goes on, of the answers that there are.
+
+    Raises `DiffersError` and `NotReplayableError`.
+    """
+    wait = action.behind
+    assert wait is not None
     came = wait.came or {}
     if "error" in came:
         raised = _raised_in(wait, came["error"], answers)
         if raised:
             return Came(wait, error=answers[raised[0]], raised=raised)
-        return Came(wait, error=_error(wait, came["error"], answers))
+        return Came(wait, error=_error(action, wait, answers))
     if wait.function == "locate":
         return Came(wait)
     if "places" in came:
         places = tuple(came["places"])
         for place in places:
-            _there(wait.calls[place], answers)
+            _there(action, wait.calls[place], answers)
         return Came(wait, places=places)
     if "values" not in came:
-        raise NotLogged("ended in an error that is not Ray's")
-    found = tuple(_there(call, answers) for call in wait.calls)
-    _compare(wait, came["values"], found)
+        raise _not_logged(action, "ended in an error that is not Ray's")
+    found = tuple(_there(action, call, answers) for call in wait.calls)
+    _compare(action, wait, found)
     return Came(wait, found)
 
 
-def _there(call: MessageId, answers: Mapping[MessageId, Answer]) -> Answer:
+def _not_logged(action: Action, text: str) -> NotReplayableError:
+    site = None if action.behind is None else action.behind.site
+    return not_replayable(action, f"goes on behind a wait at {site} that {text}: keep such errors out of the run")
+
+
+def _unlike(action: Action, text: str) -> DiffersError:
+    site = None if action.behind is None else action.behind.site
+    return unlike(action, f"is impossible here: behind its wait at {site} it {text}")
+
+
+def _there(action: Action, call: MessageId, answers: Mapping[MessageId, Answer]) -> Answer:
     found = answers.get(reply_to(call))
     if found is None:
-        raise Unlike(f"goes on with {told_id(reply_to(call))}, which nobody has given")
+        raise _unlike(action, f"goes on with {told_id(reply_to(call))}, which nobody has given")
     return found
 
 
-def _compare(wait: Wait, logged: Sequence[Any] | None, found: Sequence[Answer]) -> None:
-    """`logged`: None where values are kept secret."""
+def _compare(action: Action, wait: Wait, found: Sequence[Answer]) -> None:
+    logged = (wait.came or {})["values"]  # None where values are kept secret
     if logged is not None and len(logged) != len(found):
-        raise Unlike(f"got {len(logged)} values for {len(found)} calls")
+        raise _unlike(action, f"got {len(logged)} values for {len(found)} calls")
     for place, answer in enumerate(found):
         told = told_id(reply_to(wait.calls[place]))
         if answer.error is not None:
-            raise Unlike(f"got a value in {told}, which is {_named(answer.error)} here")
+            raise _unlike(action, f"got a value in {told}, which is {_named(answer.error)} here")
         if logged is not None and not same(recorded(answer.value()), logged[place]):
-            raise Unlike(f"got {_short(logged[place])} in {told}, which is {_short(recorded(answer.value()))} here")
+            here = short(recorded(answer.value()), 100)
+            raise _unlike(action, f"got {short(logged[place], 100)} in {told}, which is {here} here")
 
 
 def _raised_in(wait: Wait, said: Mapping[str, Any], answers: Mapping[MessageId, Answer]) -> tuple[MessageId, ...]:
@@ -133,8 +152,9 @@ def _raised_in(wait: Wait, said: Mapping[str, Any], answers: Mapping[MessageId, 
     )
 
 
-def _error(wait: Wait, said: Mapping[str, Any], answers: Mapping[MessageId, Answer]) -> BaseException:
+def _error(action: Action, wait: Wait, answers: Mapping[MessageId, Answer]) -> BaseException:
     """An error that is no reply."""
+    said = (wait.came or {})["error"]
     kind, text = said.get("type"), said.get("text")
     if kind == "GetTimeoutError" and said.get("own"):
         from ray.exceptions import GetTimeoutError
@@ -144,11 +164,11 @@ def _error(wait: Wait, said: Mapping[str, Any], answers: Mapping[MessageId, Answ
     if kind == "MachineStoppedError" and said.get("own"):
         return MachineStoppedError(text or "", machine=_refusing(wait, text, answers))
     if said.get("own") and kind != "UnpicklableMessageError":
-        raise NotLogged(f"ended in {kind}: {str(text)[:200]}: what ends a process is in no trace")
+        raise _not_logged(action, f"ended in {kind}: {str(text)[:200]}: what ends a process is in no trace")
     there = " and ".join(
         f"{told_id(reply_to(call))} is {_told(answers.get(reply_to(call)))}" for call in wait.calls[:3]
     )
-    raise Unlike(f"got {kind}: {str(text)[:200]}, but {there}")
+    raise _unlike(action, f"got {kind}: {str(text)[:200]}, but {there}")
 
 
 def _refusing(wait: Wait, text: str | None, answers: Mapping[MessageId, Answer]) -> str:
@@ -160,7 +180,7 @@ def _refusing(wait: Wait, text: str | None, answers: Mapping[MessageId, Answer])
 def _told(answer: Answer | None) -> str:
     if answer is None:
         return "not given"
-    return f"{_short(recorded(answer.value()))} here" if answer.error is None else f"{_named(answer.error)} here"
+    return f"{short(recorded(answer.value()), 100)} here" if answer.error is None else f"{_named(answer.error)} here"
 
 
 def _named(error: BaseException) -> str:
@@ -173,13 +193,3 @@ def _raised(answer: Answer, said: Mapping[str, Any]) -> BaseException:
 
     error: Any = cloudpickle.loads(cloudpickle.dumps(answer.error))
     return error if isinstance(error, RaySnapshotError) else as_raised(error, said.get("told") or str(error))
-
-
-def recorded(value: Any) -> Any:
-    """A value as a trace holds it."""
-    return json.loads(to_json(value).text)
-
-
-def _short(value: Any, most: int = 100) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from ray_snapshot import waits as declared
 from ray_snapshot.errors import SettingError
 from ray_snapshot.names import DRIVER
-from ray_snapshot.runtime.inputs import half_join
+from ray_snapshot.runtime.inputs import arriving, half_join, wait_rows
 from ray_snapshot.runtime.mixin import SnapshotMixin
+from ray_snapshot.runtime.staged import said_by
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, evaluate, load_detector, looks_at, told
 from ray_snapshot.witness import modalities
@@ -188,12 +189,11 @@ class _Run:
             ) from None
         self.bodies.setdefault(machine, [None]).append(body)
         self.recorded.setdefault(machine, [None]).append(None if body is None else stage.state_of(machine))
-        with stage.asking_hooks() as asked_for:
-            said = _said(stage.bodies.get(machine))
-        said_before = self.said.setdefault(machine, [("passive", None)])
-        said_before.append(said)
-        if asked_for:
-            self.asked_for[machine, len(said_before) - 1] = asked_for[0]
+        stage.asked_outside.clear()
+        said = self.said.setdefault(machine, [("passive", None)])
+        said.append(_said(stage.bodies.get(machine)))
+        if stage.asked_outside:
+            self.asked_for[machine, len(said) - 1] = stage.asked_outside[0]
 
     @cached_property
     def causes(self) -> Causes:
@@ -289,11 +289,7 @@ class _Run:
                 for name, states in sorted(self.recorded.items())
                 if (state := states[counts[name]]) is not None
             ],
-            messages=[
-                {"source": m.key[0], "target": m.key[1], "kind": m.key[2], "number": m.key[3], "method": m.method,
-                 "args": m.args, "call_id": m.call_id}
-                for m in flying
-            ],
+            messages=[{**message.row, "call_id": message.call_id} for message in flying],
             calls=[
                 {"machine": name, "call_id": m.call_id, "caller": m.key[0], "method": m.method, "call_site": wait.site}
                 for name, wait in waiting.items()
@@ -307,11 +303,10 @@ class _Run:
                 for call in wait.calls
             ]
             + [
-                {"machine": name, "alternative": place, "k": one.k, "on_machine": other}
+                row
                 for name, said in sorted(self.said.items())
                 if name not in waiting and (wants := said[counts[name]][1]) is not None
-                for place, one in enumerate(wants.alternatives)
-                for other in one.on
+                for row in wait_rows(name, wants, satisfied=None)
             ],
             run_id=self.run_id,
             coverage={"uncovered": [], **self._half_begun(counts, waiting, flying)},
@@ -321,17 +316,13 @@ class _Run:
         self, counts: Mapping[str, int], waiting: Mapping[str, Any], flying: Iterable[Message]
     ) -> dict[str, dict[str, str]]:
         """Machines that hold a part of a join: who sends the rest is declared by `System.connect`, which is in no trace."""
-        arriving: dict[str, dict[Any, list[str]]] = {}
-        for message in flying:
-            source, target, kind, number = message.key
-            channel = source, kind, number if kind == "timer" else None
-            arriving.setdefault(target, {}).setdefault(channel, []).append(message.method)
         found = {}
-        for name, channels in arriving.items():
+        keys = ((one.key[1], one.key[0], *one.key[2:], one.method) for one in flying)
+        for name, channels in arriving(keys).items():
             body = self.bodies[name][counts[name]] if name in self.bodies else None
             if body is None or name in waiting or type(body).waiting_for is not SnapshotMixin.waiting_for:
                 continue
-            if (lacking := half_join(type(body), [*channels.values()])) is not None:
+            if (lacking := half_join(type(body), channels)) is not None:
                 found[name] = lacking
         return {"undeclared": found} if found else {}
 
@@ -348,15 +339,8 @@ class _Run:
 
 def _said(body: Any) -> tuple[str, declared.Wait | None]:
     """What the hooks of a machine that is in no action say, as on Ray (`runtime.host.copier`)."""
-    if body is None:
-        return "passive", None
-    try:
-        wants = body.waiting_for()
-        if isinstance(wants, declared.Wait):
-            return "blocked", wants
-        return ("active" if wants is not None or body.is_active() else "passive"), None
-    except Exception:  # the user's hook
-        return "active", None
+    status, wait = ("passive", None) if body is None else said_by(body)
+    return (status, wait) if isinstance(wait, declared.Wait | None) else ("active", None)
 
 
 def _status(wait: Wait) -> str:

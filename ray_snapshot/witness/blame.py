@@ -17,7 +17,7 @@ from ray_snapshot.errors import SettingError
 from ray_snapshot.names import DRIVER
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Detector, Standards, Verdict
-from ray_snapshot.witness.log import Action, DiffersError, Log, NotReplayableError
+from ray_snapshot.witness.log import Action, DiffersError, Log, Message, NotReplayableError
 from ray_snapshot.witness.modules import Modules, loaded
 from ray_snapshot.witness.proof import class_names
 from ray_snapshot.witness.stage import Stage
@@ -105,52 +105,39 @@ def _may_matter(item: Detector, action: Action, before: dict[str, Any], after: d
     that they do not."""
     if not isinstance(item, AddsUp):
         return True
-    taken = item.partial(_part(before, [(m.key[0], m.key[1], m.key[2], m.method, m.args) for m in action.accepted]))
-    left = item.partial(_part(after, [(m.key[0], m.key[1], m.key[2], m.method, m.args) for m in action.sent]))
-    told = [(getattr(one, "found", one), getattr(one, "unknown", ())) for one in (taken, left)]
+    sides = (before, action.accepted), (after, action.sent)
+    told = [
+        (getattr(one, "found", one), getattr(one, "unknown", ()))
+        for one in (item.partial(_part(*side)) for side in sides)
+    ]
     return bool(told[0] != told[1])
 
 
-def _part(states: dict[str, Any], messages: Iterable[tuple[str, str, str, str, Any]]) -> Snapshot:
+def _part(states: dict[str, Any], messages: Iterable[Message]) -> Snapshot:
     return Snapshot.from_rows(
         machines=[{"machine": name, "state": state} for name, state in states.items()],
-        messages=[
-            {"source": source, "target": target, "kind": kind, "method": method, "args": args, "number": number}
-            for number, (source, target, kind, method, args) in enumerate(messages, 1)
-        ],
+        messages=[{**message.row, "number": number} for number, message in enumerate(messages, 1)],
     )
 
 
 def _snapshot_of(stage: Stage, number: int) -> Snapshot:
     """The state in which the run is now."""
-    states = stage.states()
-    messages = [
-        {"source": source, "target": target, "kind": kind, "number": at, "method": method, "args": args}
-        for (source, target, kind), held in stage.strings().items()
-        for at, method, args in held
-    ]
-    channels = [
-        {
-            "source": source,
-            "target": target,
-            "kind": kind,
-            "sent_count": sent,
-            "accepted_count": stage.accepted[source, target, kind],
-        }
-        for (source, target, kind), sent in stage.sent.items()
-    ]
     return Snapshot.from_rows(
         snapshot_id=f"step {number}",
         run_id=stage.run_id,
         sequence=number,
         machines=[
             {"machine": name, "class_name": type(stage.bodies[name]).__qualname__, "state": state}
-            for name, state in states.items()
+            for name, state in stage.states().items()
         ],
-        channels=channels,
-        messages=messages,
+        channels=[
+            {"source": channel[0], "target": channel[1], "kind": channel[2], "sent_count": sent,
+             "accepted_count": stage.channels.accepted[channel]}
+            for channel, sent in stage.channels.sent.items()
+        ],
+        messages=[message.row for message in stage.channels.in_flight()],
         coverage={"uncovered": []},
-    )
+    )  # fmt: skip
 
 
 def _source_of(stage: Stage, action: Action) -> str | None:

@@ -30,9 +30,14 @@ ActionId = tuple[str, int]
 class DiffersError(RaySnapshotError, AssertionError):
     """The equivalent computation does something else than what was logged or recorded; `.machine`, `.number`."""
 
+    number: int | None = None
+    """Of the action; None if it is of none."""
+
 
 class NotReplayableError(RaySnapshotError, ValueError):
     """An action cannot be done again; the message names it and says what to do; `.machine`, `.number`."""
+
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +70,19 @@ class Message:
     def is_creation(self) -> bool:
         return self.key[3] == 0
 
+    @property
+    def said(self) -> tuple[Any, ...]:
+        """All that is said again if it is sent again."""
+        return *self.key, self.method, self.args, self.class_name, self.seconds
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """As a snapshot has it in its table `messages`."""
+        named = dict(zip(("source", "target", "kind", "number"), self.key, strict=True))
+        return {**named, "method": self.method, "args": self.args}
+
     def __str__(self) -> str:
-        arguments = ", ".join(_short(item) for item in self.args)
+        arguments = ", ".join(short(item) for item in self.args)
         return f"{self.method}({arguments})"
 
 
@@ -192,11 +208,7 @@ def _check_numbers(line: list[Action]) -> None:
         expected += action.step == 0
         if action.number != expected:
             what = "is there twice" if action.number < expected else f"comes behind action {expected - 1}"
-            raise DiffersError(
-                f"the trace has a hole: {action} {what}: rows were lost or changed",
-                machine=action.machine,
-                number=action.number,
-            )
+            raise differs(action, f"{what}: rows were lost or changed", before="the trace has a hole: ")
 
 
 def _check_colours(line: list[Action]) -> None:
@@ -205,11 +217,10 @@ def _check_colours(line: list[Action]) -> None:
     for action in line:
         for colour in (action.colour, *(message.colour for message in action.sent)):
             if colour is not None and colour < last:
-                raise DiffersError(
-                    f"{action} has colour {colour} behind {before}, which had colour {last}: who has recorded a snapshot has"
-                    " recorded it for good; rows were changed",
-                    machine=action.machine,
-                    number=action.number,
+                raise differs(
+                    action,
+                    f"has colour {colour} behind {before}, which had colour {last}: who has recorded a snapshot has recorded"
+                    " it for good; rows were changed",
                 )
             last, before = last if colour is None else colour, action
 
@@ -227,11 +238,8 @@ def _check_channels(line: list[Action]) -> None:
                 numbers[message.channel] = expected
             else:
                 gap = f"nobody sent number {expected}" if key[3] > expected else "it was sent before"
-                raise DiffersError(
-                    f"the trace has a hole: {action} sent {told_id(key)}, and {gap}: rows were lost or changed",
-                    machine=key[0],
-                    number=action.number,
-                )
+                text = f"sent {told_id(key)}, and {gap}: rows were lost or changed"
+                raise differs(action, text, before="the trace has a hole: ")
 
 
 def _ordered(by_machine: Mapping[str, list[Action]], sent_by: Mapping[MessageId, Action]) -> Iterator[Action]:
@@ -276,16 +284,12 @@ def _check_left_out(left_out: list[Action], sent_by: Mapping[MessageId, Action])
     for action in left_out:
         for message in action.accepted:
             if message.is_creation and message.key not in sent_by:
-                raise DiffersError(
-                    f"{action} accepts its creation from {message.key[0]}, which no logged action sent",
-                    machine=action.machine,
-                    number=action.number,
-                )
+                raise differs(action, f"accepts its creation from {message.key[0]}, which no logged action sent")
 
 
-def differs(action: Action, text: str) -> DiffersError:
-    """The error of an action that does something else than was logged."""
-    return DiffersError(f"{action} {text}", machine=action.machine, number=action.number)
+def differs(action: Action, text: str, *, before: str = "") -> DiffersError:
+    """The error of an action that does something else than was logged; `before`: words in front of it."""
+    return DiffersError(f"{before}{action} {text}", machine=action.machine, number=action.number)
 
 
 def not_replayable(action: Action, text: str) -> NotReplayableError:
@@ -293,11 +297,12 @@ def not_replayable(action: Action, text: str) -> NotReplayableError:
     return NotReplayableError(f"{action} {text}", machine=action.machine, number=action.number)
 
 
-def not_deterministic(action: Action) -> str:
-    """Why it may be so, for the end of a sentence."""
-    return (
-        f": {action.machine} is not deterministic (chance, clocks, files, threads: keep what decides in the state or in"
-        " messages), or the log was changed"
+def unlike(action: Action, text: str) -> DiffersError:
+    """`differs`, where a machine that is not deterministic may be why."""
+    return differs(
+        action,
+        f"{text}: {action.machine} is not deterministic (chance, clocks, files, threads: keep what decides in the state or in"
+        " messages), or the log was changed",
     )
 
 
@@ -314,8 +319,11 @@ def told_channel(channel: ChannelId) -> str:
     return f"{channel[0]} -> {channel[1]}" + ("" if channel[2] == "mail" else f" ({channel[2]})")
 
 
-def _short(value: Any, most: int = 40) -> str:
+def short(value: Any, most: int = 40) -> str:
+    """A recorded value, for a person."""
     if isinstance(value, dict) and "$machine" in value:
         return str(value["$machine"])
+    if isinstance(value, dict) and "$kwargs" in value:
+        return ", ".join(f"{name}={short(item)}" for name, item in value["$kwargs"].items())
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -8,7 +8,6 @@ channel by channel; and that the end is the end of the original computation. Sha
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,9 +23,13 @@ from ray_snapshot.witness.log import (
     DiffersError,
     Log,
     Message,
+    MessageId,
     NotReplayableError,
+    differs,
     listed,
+    not_replayable,
     same,
+    short,
     told_channel,
     told_id,
 )
@@ -55,6 +58,15 @@ class WitnessedSnapshot:
     """By machine that waits inside an action for calls: their ids; None if it is not known which do."""
     repeated: int = 0
     """Messages from outside the cut that `at-least-once-barrier` let into it: no state that could have been."""
+
+    @property
+    def in_flight(self) -> list[Message]:
+        """What is in the channels."""
+        return [
+            Message((*channel, number), method, args)
+            for channel, held in self.strings.items()
+            for number, method, args in held
+        ]
 
 
 @dataclass(slots=True)
@@ -157,28 +169,25 @@ def _check_cut(witness: Witness) -> None:
     number = witness.recorded.number
     for action in witness.log.left_out:
         if action.colour < number and action.is_over:
-            accepted = ", ".join(
-                [
-                    *(str(m) for m in action.accepted if m.key not in witness.log.sent_by),
-                    *(told_id(reply) for reply in action.heard if reply not in witness.log.sent_by),
-                ]
-            )
+            accepted = ", ".join(told for key, told in _needed(action) if key not in witness.log.sent_by)
             what = (
                 f"accepts {accepted}, which no logged action sent"
                 if accepted
                 else "lies behind one that is not there, or behind itself"
             )
-            raise DiffersError(
-                f"{action} is white, and {what}: the trace has lost rows, or was changed",
-                machine=action.machine,
-                number=action.number,
-            )
+            raise differs(action, f"is white, and {what}: the trace has lost rows, or was changed")
         if action.colour < number:
             raise _across(action)
     for action in (*witness.before, *witness.white):
         if any(message.colour is not None and message.colour >= number for message in action.sent):
             raise _across(action)
     _check_waits(witness)
+
+
+def _needed(action: Action, *, with_source: bool = False) -> list[tuple[MessageId, str]]:
+    """(key, words) of what a step accepts: messages, and replies."""
+    accepted = [(m.key, f"{m} from {m.key[0]}" if with_source else str(m)) for m in action.accepted]
+    return [*accepted, *((reply, told_id(reply)) for reply in action.heard)]
 
 
 def _check_waits(witness: Witness) -> None:
@@ -199,7 +208,6 @@ def _check_waits(witness: Witness) -> None:
                 f"{machine} waits in the snapshot inside an action that the trace has not yet: it is written when it is over,"
                 " or with the system's end",
                 machine=machine,
-                number=None,
             )
         raise DiffersError(
             f"{machine} waits in the snapshot for the calls {told}, and its last white action is {step or 'none'}: rows were"
@@ -212,35 +220,32 @@ def _check_waits(witness: Witness) -> None:
         if wait is None or wait.may_act or machine in waiting:
             continue
         if machine in witness.recorded.states:
-            raise DiffersError(
-                f"{step} is the last white one of {machine}, and {wait.told}; in the snapshot it waits for nothing: rows were"
-                " changed",
-                machine=machine,
-                number=step.number,
-            )
+            text = f"is the last white one of {machine}, and {wait.told}; in the snapshot it waits for nothing"
+            raise differs(step, f"{text}: rows were changed")
 
 
 def _across(action: Action) -> NotReplayableError:
     where = f" (it waited at {action.waited_at})" if action.waited_at else ""
-    return NotReplayableError(
-        f"{action} was still under way when the snapshot recorded it{where}: the theorem is about atomic actions; choose"
-        " another snapshot, or let the action end sooner",
-        machine=action.machine,
-        number=action.number,
+    return not_replayable(
+        action,
+        f"was still under way when the snapshot recorded it{where}: the theorem is about atomic actions; choose another"
+        " snapshot, or let the action end sooner",
     )
 
 
 def _carry_out(witness: Witness, others: list[WitnessedSnapshot]) -> None:
     _check_all_replayable(witness)
     original = _original(witness, others)
-    end, end_strings = original.states(), original.strings()
+    end, end_strings = original.states(), original.channels.strings()
     with _begun(witness) as stage:
         _perform_white(stage, witness)
         _compare_middle(stage, witness)
         for action in witness.red:
             stage.perform(action)
         _equal("after the red actions, the state of", stage.states(), end, "at the end of the original computation")
-        _equal_strings("after the red actions,", stage.strings(), end_strings, "at the end of the original computation")
+        _equal_strings(
+            "after the red actions,", stage.channels.strings(), end_strings, "at the end of the original computation"
+        )
     witness.proven.append(
         f"the {len(witness.red)} red actions are possible behind it, in their order, and do what they did; their end, S1, is"
         " the end of the original computation"
@@ -300,7 +305,6 @@ def _load(stage: Stage, witness: Witness, start: WitnessedSnapshot) -> None:
         raise NotReplayableError(
             f"S0 holds no state of {machine}: it was recorded in the middle of an action; begin with another snapshot",
             machine=machine,
-            number=None,
         )
     classes = {message.key[1]: message.class_name for message in _messages(witness.log) if message.is_creation}
     for machine, state in start.states.items():
@@ -311,13 +315,11 @@ def _load(stage: Stage, witness: Witness, start: WitnessedSnapshot) -> None:
             raise NotReplayableError(
                 f"the state of {machine} in S0 cannot be built again: {error}: begin with the system's start (no --from)",
                 machine=machine,
-                number=None,
             ) from None
         except Exception as error:
             raise NotReplayableError(
                 f"{machine} does not take its state of S0 back: restore_state raised {type(error).__name__}: {error}",
                 machine=machine,
-                number=None,
             ) from None
     logged = {message.key: message for action in witness.log.actions for message in action.sent}
     for channel, held in start.strings.items():
@@ -327,11 +329,10 @@ def _load(stage: Stage, witness: Witness, start: WitnessedSnapshot) -> None:
                 raise DiffersError(
                     f"{told_id(message.key)} is {Message(message.key, method, args)} in S0, and {message} in the trace",
                     machine=channel[0],
-                    number=None,
                 )
-            stage.channels[channel].append(stage.recorded(message))
+            stage.channels.put(stage.recorded(message))
     for channel, (sent, accepted) in start.counts.items():
-        stage.sent[channel], stage.accepted[channel] = sent, accepted
+        stage.channels.sent[channel], stage.channels.accepted[channel] = sent, accepted
 
 
 def _original(witness: Witness, others: list[WitnessedSnapshot]) -> Stage:
@@ -370,10 +371,10 @@ def _check_state(stage: Stage, action: Action, snapshot_id: str, recorded: Any, 
         return
     before = last_equal.get(action.machine)
     since = f"; behind its action {before.number} both were equal" if before is not None else ""
+    text = f"{action.machine} holds {short(found, 120)} here, and held {short(recorded, 120)} then (snapshot {snapshot_id})"
+    why = "it is not deterministic (chance, clocks, files, threads), or the history was changed"
     raise DiffersError(
-        f"behind {action}, {action.machine} holds {_short(found)} here, and held {_short(recorded)} then (snapshot"
-        f" {snapshot_id}){_difference(found, recorded)}{since}: it is not deterministic (chance, clocks, files, threads),"
-        " or the history was changed",
+        f"behind {action}, {text}{_difference(found, recorded)}{since}: {why}",
         machine=action.machine,
         number=action.number,
     )
@@ -384,26 +385,14 @@ def _perform_white(stage: Stage, witness: Witness) -> None:
         try:
             stage.perform(action)
         except DiffersError as error:
-            red: list[tuple[Message | str, Action]] = [
-                (message, sender)
-                for message in action.accepted
-                if (sender := witness.log.sent_by.get(message.key)) is not None
-                and sender.colour >= witness.recorded.number
-            ]
-            red += [
-                (told_id(reply), sender)
-                for reply in action.heard
-                if (sender := witness.log.sent_by.get(reply)) is not None and sender.colour >= witness.recorded.number
-            ]
+            senders = [(told, witness.log.sent_by.get(key)) for key, told in _needed(action, with_source=True)]
+            red = [(told, sender) for told, sender in senders if sender and sender.colour >= witness.recorded.number]
             if not red:
                 raise
-            message, sender = red[0]
-            source = f" from {message.key[0]}" if isinstance(message, Message) else ""
-            raise DiffersError(
-                f"{action} is white and accepts {message}{source}, which {sender} sent when it was red: by"
-                " EWD864a's additional remark no order of the white actions is possible, and the cut is not consistent",
-                machine=action.machine,
-                number=action.number,
+            raise differs(
+                action,
+                f"is white and accepts {red[0][0]}, which {red[0][1]} sent when it was red: by EWD864a's additional remark no"
+                " order of the white actions is possible, and the cut is not consistent",
             ) from error
     witness.proven.append(
         f"the {len(witness.white)} white actions are possible on their own, in their order, and do what they did"
@@ -414,15 +403,15 @@ def _compare_middle(stage: Stage, witness: Witness) -> None:
     recorded = witness.recorded
     found = {machine: state for machine, state in stage.states().items() if machine not in recorded.without_state}
     _equal("after the white actions, the state of", found, recorded.states, "in the snapshot")
-    _equal_strings("after the white actions,", stage.strings(), recorded.strings, "in the snapshot")
-    used = {channel: (0, 0) for channel, count in stage.sent.items() if count}
+    _equal_strings("after the white actions,", stage.channels.strings(), recorded.strings, "in the snapshot")
+    now = stage.channels
+    used = {channel: (0, 0) for channel, count in now.sent.items() if count}
     for channel, (sent, accepted) in {**used, **recorded.counts}.items():
-        if (stage.sent[channel], stage.accepted[channel]) != (sent, accepted):
+        if (now.sent[channel], now.accepted[channel]) != (sent, accepted):
             raise DiffersError(
-                f"the white actions sent {stage.sent[channel]} and accepted {stage.accepted[channel]} messages on"
+                f"the white actions sent {now.sent[channel]} and accepted {now.accepted[channel]} messages on"
                 f" {told_channel(channel)}; the snapshot counts {sent} and {accepted}",
                 machine=channel[0],
-                number=None,
             )
     in_flight = sum(map(len, recorded.strings.values()))
     less = f" ({', '.join(recorded.without_state)} recorded without state)" if recorded.without_state else ""
@@ -449,13 +438,12 @@ def _equal(what: str, found: Mapping[str, Any], other: Mapping[str, Any], where:
     for machine in sorted({**found, **other}):
         if machine not in found or machine not in other:
             place = "not there" if machine not in found else f"there, but not {where}"
-            raise DiffersError(f"{what} {machine}: it is {place}", machine=machine, number=None)
+            raise DiffersError(f"{what} {machine}: it is {place}", machine=machine)
         if not same(found[machine], other[machine]):
             raise DiffersError(
-                f"{what} {machine} is {_short(found[machine])}, and {_short(other[machine])} {where}"
+                f"{what} {machine} is {short(found[machine], 120)}, and {short(other[machine], 120)} {where}"
                 f"{_difference(found[machine], other[machine])}",
                 machine=machine,
-                number=None,
             )
 
 
@@ -468,7 +456,6 @@ def _equal_strings(what: str, found: Strings, other: Strings, where: str) -> Non
                 f"{what} {told_channel(channel)} holds {_told(ours[place : place + 1])} as message {place + 1} of"
                 f" {len(ours)}, and {_told(theirs[place : place + 1])} of {len(theirs)} {where}",
                 machine=channel[0],
-                number=None,
             )
 
 
@@ -485,10 +472,5 @@ def _difference(found: Any, other: Any) -> str:
         return ""
     for key in sorted({**found, **other}):
         if not same(found.get(key), other.get(key)):
-            return f" ({key}: {_short(found.get(key))} against {_short(other.get(key))})"
+            return f" ({key}: {short(found.get(key), 120)} against {short(other.get(key), 120)})"
     return ""
-
-
-def _short(value: Any, most: int = 120) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= most else f"{text[: most - 3]}..."

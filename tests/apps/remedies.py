@@ -114,6 +114,52 @@ def relock(remedy: str) -> Any:
     return ray.get(ledger.add.remote(ledger, made(Auditor).remote()))
 
 
+class Purse:
+    """Two threaded actors keep their locks while each waits for a call that needs the other's."""
+
+    def __init__(self) -> None:
+        self.lock, self.total = threading.RLock(), 100
+
+    def deposit(self, n: int) -> None:
+        with self.lock:
+            self.total += n
+
+    def transfer(self, other: Any, remedy: str, meeting: Any) -> int:
+        if remedy == "the same order":  # this one's lock is the later one of both
+            ray.get(other.deposit.remote(1))
+            self.deposit(-1)
+        elif remedy == "leaves the lock":
+            self.deposit(-1)
+            ray.get(other.deposit.remote(1))
+        else:
+            with self.lock:
+                if meeting is not None:
+                    ray.get(meeting.arrive.remote())
+                self.total -= 1
+                ray.get(other.deposit.remote(1))
+        return self.total
+
+
+def rlock(remedy: str) -> Any:
+    made = ray.remote(num_cpus=0, max_concurrency=4)
+    meeting = ray.remote(num_cpus=0)(Meeting).remote() if remedy == HANGS else None
+    one, other = made(Purse).remote(), made(Purse).remote()
+    first = HANGS if remedy == "the same order" else remedy
+    return ray.get([one.transfer.remote(other, first, meeting), other.transfer.remote(one, remedy, meeting)])
+
+
+class Tree:
+    async def size(self, me: Any, depth: int, is_direct: bool) -> int:
+        if depth == 0:
+            return 1
+        return 1 + await (self.size if is_direct else me.size.remote)(me, depth - 1, is_direct)
+
+
+def itself(remedy: str) -> Any:
+    tree = ray.remote(num_cpus=0, max_concurrency=2)(Tree).remote()
+    return ray.get(tree.size.remote(tree, 4, remedy == "directly"))
+
+
 class Lock:
     def __init__(self) -> None:
         self.lock = asyncio.Lock()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from incidents import OF_MACHINES, healthy
 from rich.console import Console
 
 from ray_snapshot import Snapshot, Verdict, cli, questions
@@ -118,6 +119,15 @@ def test_diff_says_which_two_and_what_changed(run: Any, rows: Any, history: str)
     assert {row["sequence"] for row in found} == {23}
     assert {row["field"] for row in found} == {"balance", "done"}
     assert text(run("diff", history, "--field", "nothing")).endswith("no such change")
+
+
+def test_diff_calls_the_machines_of_a_watched_app_actors(run: Any, tmp_path: Path) -> None:
+    with HistoryWriter(tmp_path / "h") as writer:
+        writer.add(healthy(1, ("a", "b"), protocol="calls"))
+        writer.add(healthy(2, ("a", "c"), protocol="calls"))
+    said = text(run("diff", str(tmp_path / "h")))
+    assert "Actors that appeared, vanished or were replaced" in said
+    assert not OF_MACHINES.search(said), said
 
 
 @pytest.mark.contract

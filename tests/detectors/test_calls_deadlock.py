@@ -121,10 +121,19 @@ def test_calls_that_hold_all_slots_and_wait_for_later_calls_to_the_same_actor(sl
     assert verdict.evidence["cycle"] == ["Broker-0"]
     sites = ", ".join(f"bank.py:{number}" for number in range(slots))
     assert verdict.evidence["advice"][0] == (
-        f"Broker.pay waits at {sites} for Broker.check of the same actor: call self.check() directly,"
-        f" or raise max_concurrency of Broker to {2 * slots}; {2 * slots} of its calls then run at once: lock what they change,"
-        " but not while they wait."
+        f"Broker.pay ({sites}) waits for Broker.check of the same actor: call self.check() directly,"
+        f" or raise max_concurrency of Broker to {2 * slots} ({2 * slots} of its calls then run at once: lock what they change,"
+        " but not while they wait)."
     )
+
+
+def test_a_call_that_calls_itself_is_told_so_without_a_number_of_slots_for_each_level_takes_one_more() -> None:
+    app = App().actor("Tree-0", 2).actor("driver")
+    first, second = (app.runs("Tree-0", source, "size", "tree.py:16") for source in ("driver", "Tree-0"))
+    app.waits_for("driver", first).waits_for(first, second).waits_for(second, app.queues("Tree-0", "Tree-0", "size"))
+    assert app.verdict().evidence["advice"] == [
+        "Tree.size (tree.py:16) calls itself, and each level takes a slot: call self.size() directly."
+    ]
 
 
 def test_the_same_calls_with_one_slot_free_are_no_deadlock() -> None:

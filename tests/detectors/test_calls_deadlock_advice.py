@@ -1,15 +1,20 @@
 """What a deadlock among calls is said to be, and what is advised against it: queues, locks, slots, generators."""
 
+import re
+import time
+
 import pytest
 from calls_by_hand import App, stuck_calls
 
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.views.report import deadlock_report, wait_line
 
+AT_ONCE = "of its calls then run at once: lock what they change, but not while they wait"
+
 
 @pytest.mark.contract
 def test_two_bounded_queues_used_in_opposite_order() -> None:
-    """Two puts parked inside full queues: each waits for any later call to its queue, by whoever has a handle."""
+    """Two puts parked inside full queues: each waits for any later call to its queue, of whoever has a handle."""
     app = App().actor("Queue-0", 1_000).actor("Queue-1", 1_000).actor("A-0").actor("B-0")
     for one, worker in (("Queue-0", "A-0"), ("Queue-1", "B-0")):
         put = app.runs(one, worker, "put", "queue.py:1")
@@ -28,7 +33,7 @@ def test_two_bounded_queues_used_in_opposite_order() -> None:
     ]
     assert verdict.evidence["cycle"] == ["Queue-0", "A-0"]
     assert verdict.sentence.startswith(
-        "Deadlock: Queue-0 in Queue.put (queue.py:1) waits for a later call to Queue-0, by any of A-0, B-0;"
+        "Deadlock: Queue-0 in Queue.put (queue.py:1) waits for a call of A-0 or B-0 to wake it;"
         " A-0 in A.work (app.py:2) waits for Queue.put of Queue-0;"
     )
     assert verdict.evidence["advice"] == [], "what would help is not known"
@@ -62,7 +67,7 @@ def test_a_call_that_nobody_is_left_to_wake_is_told_who_might_have_and_what_beca
     sent = {"source": "ended tasks", "target": "Queue-0", "kind": "call", "sent_count": 3}
     verdict = Deadlock().evaluate(app.snapshot(channels=[sent]))
     assert deadlock_report(verdict.evidence, "app", "s").splitlines()[1:] == [
-        "    Queue-0: 1 call of Queue.get (queue.py:1) waits inside it for a later call",
+        "    Queue-0: 1 call of Queue.get (queue.py:1) waits to be woken",
         "    nobody is left to call Queue-0: Gone-0, every task that called it have ended; driver is stuck; "
         "Idle-0 does nothing until it is called",
         "  stuck behind them:",
@@ -132,7 +137,7 @@ def test_of_many_parked_calls_it_is_said_how_many_at_least() -> None:
     calls = [_parks(app, app.runs("buffer", "learner", "add", "app.py:2"), "learner") for _ in range(1_200)]
     app.waits_for(app.runs("learner", "driver", "learn", "app.py:1"), *calls)
     assert deadlock_report(app.verdict().evidence, "app", "s").splitlines()[1:] == [
-        "    buffer: at least 1,000 calls of buffer.add (app.py:2) wait inside it for a later call",
+        "    buffer: at least 1,000 calls of buffer.add (app.py:2) wait to be woken",
         "    ... and 200 more",
         "    nobody is left to call buffer: learner is stuck",
         "  stuck behind them:",
@@ -165,13 +170,13 @@ def test_where_parked_calls_fill_an_actor_not_to_wait_for_the_reply_would_not_he
     evidence = app.verdict().evidence
     advice = evidence["advice"]
     assert evidence["callers"] == ["no call can begin in Seats-0: every slot is taken; A-0 is stuck"]
-    assert any(one.startswith("Raise max_concurrency of Seats to 2, so that Seats.release") for one in advice), advice
-    assert all("async actor" not in one for one in advice)
-    assert all("do not wait for its reply" not in one for one in advice)
-    assert any(one.endswith("or give it a concurrency group of its own.") for one in advice)
+    assert advice == [
+        "Give Seats.release (called at app.py:2) a concurrency group apart from Seats.acquire; or raise max_concurrency of"
+        f" Seats to 2 (2 {AT_ONCE}), which is enough for the calls that there are now."
+    ]
     app.coverage["primitives"] = {acquire: "asyncio.Semaphore"}
     (advice,) = app.verdict().evidence["advice"]
-    assert "let it end these waits by loop.call_soon_threadsafe" in advice, "a group has an event loop of its own"
+    assert "and wake that by loop.call_soon_threadsafe" in advice, "a group has an event loop of its own"
 
 
 @pytest.mark.contract
@@ -187,7 +192,78 @@ def test_calls_in_the_queue_that_may_come_first_count_for_the_slots_that_are_nee
         app.queues("Server-0", "driver", "generate")
     app.waits_for("driver", app.queues("Server-0", "driver", "wake_up"))
     (advice,) = app.verdict().evidence["advice"]
-    assert advice.startswith("Raise max_concurrency of Server to 6, so that Server.wake_up")
+    assert "Give Server.wake_up a concurrency group apart from Server.generate; or raise" in advice
+    assert "or raise max_concurrency of Server to 6 (" in advice
+
+
+@pytest.mark.contract
+def test_of_what_stands_behind_parked_calls_that_is_advised_to_begin_which_does_not_park_itself_and_once() -> None:
+    """All slots of a cache are taken by `join`, and `fulfil` and two more of `join` wait to begin."""
+    app = App().actor("Cache-0", 2).actor("driver").actor("Worker-0").actor("Worker-1").actor("Worker-2")
+    for name in ("Worker-0", "Worker-1"):
+        app.waits_for(app.runs(name, "driver", "handle", "app.py:9"), _parks(app, app.runs("Cache-0", name, "join")))
+    app.waits_for(app.runs("Worker-2", "driver", "handle", "app.py:9"), app.queues("Cache-0", "Worker-2", "join"))
+    joins = app.verdict().evidence["advice"]
+    assert joins == [
+        f"Raise max_concurrency of Cache to 3, so that Cache.join (called at app.py:9) can begin (3 {AT_ONCE})."
+    ], "a group of its own would be as full"
+    app.actor("Worker-3").waits_for(
+        app.runs("Worker-3", "driver", "handle", "app.py:7"), app.queues("Cache-0", "Worker-3", "fulfil")
+    )
+    (advice,) = app.verdict().evidence["advice"]
+    assert advice.startswith(
+        "Give Cache.fulfil (called at app.py:7) a concurrency group apart from Cache.join, if that is what"
+    )
+    assert "; or raise max_concurrency of Cache to 4 (" in advice
+    app.coverage["happened"] = [ENDED]
+    app.messages = [one for one in app.messages if one["method"] == "join"]
+    evidence = app.verdict().evidence
+    assert evidence["advice"] == [], "its thread has ended, and a slot more would not help"
+    assert evidence["callers"][0] == "Cache-0: thread reader was ended by ValueError at 12:03:11 (app.py:20)"
+
+
+ENDED = {"kind": "thread_ended", "machine": "Cache-0", "thread": "reader", "error": "ValueError", "class": "Cache"} | {
+    "at": "2026-11-29T12:03:11+00:00",
+    "call_site": "app.py:20",
+}
+
+
+def test_a_thread_of_the_actor_that_has_ended_or_waits_too_stands_beside_the_calls_that_it_could_have_woken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    app = App().actor("Cache-0", 1).actor("driver")
+    app.waits_for("driver", _parks(app, app.runs("Cache-0", "driver", "plan", "app.py:3")))
+    app.coverage |= {"happened": [ENDED], "parked_threads": {"Cache-0": [f"plan_{n} (app.py:21)" for n in range(2)]}}
+    assert deadlock_report(app.verdict().evidence, "app", "s").splitlines()[1:] == [
+        "    Cache-0: 1 call of Cache.plan (app.py:3) waits to be woken",
+        "    Cache-0: thread reader was ended by ValueError at 12:03:11 (app.py:20)",
+        "    2 threads plan_[0-1] (app.py:21) of Cache-0 wait, too",
+        "    no call can begin in Cache-0: every slot is taken",
+        "  stuck behind them:",
+        "    driver waits for Cache-0 (Cache.plan)",
+    ]
+
+
+@pytest.mark.contract
+def test_who_has_died_and_was_restarted_is_told_among_those_who_call_no_more() -> None:
+    app = App().actor("Barrier-0", 1_000).actor("driver").actor("Rollout-2", status="passive")
+    app.waits_for("driver", _parks(app, app.runs("Barrier-0", "driver", "arrive", "app.py:3"), "driver", "Rollout-2"))
+    lost = [{"method": "run", "caller": "driver"}]
+    app.coverage["happened"] = [
+        {"kind": "restarted", "machine": "Rollout-2", "class": "Rollout", "at": ENDED["at"], "cause": "exit code 70"}
+        | {"count": 1, "lost": lost}
+    ]
+    evidence = app.verdict().evidence
+    assert evidence["callers"] == [
+        "nobody is left to call Barrier-0: Rollout-2 died, was restarted, and does nothing until it is called; driver is stuck"
+    ]
+    assert re.fullmatch(
+        r"Rollout-2 died at \S+ \(exit code 70\), and was restarted; it was last seen in Rollout.run, called by driver, for"
+        " which nobody waits",
+        evidence["happened"][0],
+    )
 
 
 @pytest.mark.contract
@@ -199,7 +275,8 @@ def test_a_call_behind_parked_ones_that_only_their_own_actor_could_end_is_advise
     app.waits_for(app.runs("Caller-0", "driver", "call", "app.py:9"), app.queues("Server-0", "Caller-0", "wake_up"))
     app.waits_for("driver", app.queues("Caller-0", "driver", "call"))
     (advice,) = app.verdict().evidence["advice"]
-    assert advice.startswith("Raise max_concurrency of Server to 2, so that Server.wake_up (called at app.py:9)")
+    assert advice.startswith("Give Server.wake_up (called at app.py:9) a concurrency group apart from Server.generate;")
+    assert "or raise max_concurrency of Server to 2 (" in advice
     app.messages = [one for one in app.messages if one["method"] != "wake_up"]
     app.waits = [one for one in app.waits if one["machine"] != "Caller-0"]
     app.waits_for("Caller-0", generate)
@@ -232,6 +309,25 @@ def test_a_lock_is_named_with_who_holds_it_and_what_to_leave_it_before() -> None
     assert (record["primitive"], record["held_by"]) == ("asyncio.Lock held by Ledger.add", "Ledger.add")
     assert "in asyncio.Lock held by Ledger.add) waits for Ledger.add to give it back" in wait_line(record)
     assert record["call_site"] == "ledger.py:9"
+
+
+def test_locks_of_several_actors_that_are_kept_over_calls_are_one_advice() -> None:
+    app = App().actor("Purse-0", 4).actor("Purse-1", 4).actor("driver")
+    for mine, other in (("Purse-0", "Purse-1"), ("Purse-1", "Purse-0")):
+        deposit = _parks(app, app.runs(other, mine, "deposit", "purse.py:22"), "driver", mine)
+        app.waits_for(app.runs(mine, "driver", "transfer", "purse.py:29"), deposit)
+        app.coverage.setdefault("primitives", {})[deposit] = "threading.RLock held by Purse.transfer"
+    app.waits_for("driver", *(one["call_id"] for one in app.calls if one["method"] == "transfer"))
+    evidence = app.verdict().evidence
+    assert evidence["advice"] == [
+        "Purse.transfer holds threading.RLock while it waits (purse.py:29) for Purse.deposit of Purse-0, Purse.deposit of"
+        " Purse-1: leave the `with` before that wait, or take these locks in the same order everywhere."
+    ]
+    assert evidence["callers"] == [], "no call of another would end it"
+    assert (
+        sorted(one["method"] for one in evidence["members"] if one.get("is_cause"))
+        == ["deposit"] * 2 + ["transfer"] * 2
+    )
 
 
 @pytest.mark.contract

@@ -31,7 +31,7 @@ def test_a_full_group_stops_its_own_calls_and_no_others() -> None:
 def test_the_group_is_named_in_the_sentence_and_in_the_advice() -> None:
     verdict = grouped("io", "io", groups={"Store-0": {"io": 1}})
     assert "which waits for a free slot of group io of Store-0" in verdict.sentence
-    assert "or raise the bound of concurrency group io of Store to 2;" in verdict.evidence["advice"][0]
+    assert "or raise the bound of concurrency group io of Store to 2 (" in verdict.evidence["advice"][0]
 
 
 def blocked_loop(**coverage: Any) -> rs.Verdict:

@@ -79,6 +79,9 @@ def test_a_rank_in_a_wait_that_nothing_known_ends_may_come_or_not() -> None:
     assert verdict.evidence["depends_on"] == ["what ends the wait of Rank-2 in all_reduce"]
     on_a_thread = snapshot(stands(0), stands(1), elsewhere(2), unknown=unknown, status={"Rank-2": "passive"})
     assert "; rank 2 (Rank-2) is in all_reduce (data.py:12); " in Collective().evaluate(on_a_thread).sentence
+    threads = ("thread Monitoring(f) of Rank-2", "thread Training(f) (/app/train.py:13) of Rank-2")
+    reports = snapshot(stands(0), stands(1), elsewhere(2), uncovered=threads, status={"Rank-2": "passive"})
+    assert "; rank 2 (Rank-2) is in a thread (/app/train.py:13); " in Collective().evaluate(reports).sentence
 
 
 def test_a_rank_that_waits_for_one_of_those_that_wait_for_it_never_comes() -> None:
@@ -252,7 +255,5 @@ def test_a_thousand_ranks_in_two_collectives_are_told_soon() -> None:
 def test_a_rank_behind_an_earlier_collective_has_begun_the_later_ones_too() -> None:
     behind = [stands(rank, begun=414) for rank in range(2)]
     assert Collective().evaluate(snapshot(*behind, elsewhere(2), status={"Rank-2": "passive"})).holds is True
-    ahead = snapshot(*behind, stands(2, "broadcast", number=414))
-    assert Collective().evaluate(ahead).holds is None, "all have begun what each waits for"
-    other_name = snapshot(*behind, stands(2, "sparse_all_reduce"))
+    other_name = snapshot(stands(0, begun=412), stands(1, "sparse_all_reduce"), size=2)
     assert Collective().evaluate(other_name).holds is None, "of one collective torch has two names"

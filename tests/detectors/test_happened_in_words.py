@@ -48,9 +48,24 @@ def test_each_is_a_sentence() -> None:
         "Model-0 has been restarted 41 times in 90 s, each time inside Model.load (b10.py:10), exit code 3",
     ]
     last = LOOP | {"is_each": False}
+    most = last | {"of_ends": [4, 5]}
     unseen = LOOP | {"is_seen": False, "call_site": ""}
-    for one, words in ((last, "the last time inside Model.load (b10.py:10)"), (unseen, "with Model.load to do")):
+    for one, words in (
+        (last, "the last time inside Model.load (b10.py:10)"),
+        (most, "4 of the last 5 times inside Model.load (b10.py:10)"),
+        (unseen, "with Model.load to do"),
+    ):
         assert happened(snapshot(one)) == [f"Model-0 has been restarted 41 times in 90 s, {words}, exit code 3"]
+
+
+def test_a_restart_that_lost_no_call_is_told_where_something_hangs_alone() -> None:
+    died = {"kind": "restarted", "machine": "Model-0", "cause": "exit code 70", "count": 2, **AT}
+    lost = [{"method": "run", "caller": "driver"}]
+    told = snapshot(died | {"lost": []}, died | {"lost": lost})
+    again = "Model-0 died at 12:03:11 (exit code 70), and was restarted, 2 times so far"
+    seen = f"{again}; it was last seen in Model.run, called by driver, for which nobody waits"
+    assert happened(told) == [again, seen]
+    assert detectors.Deadlock().evaluate(told).evidence["happened"] == [seen]
 
 
 @pytest.mark.parametrize(

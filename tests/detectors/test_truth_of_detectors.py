@@ -5,13 +5,11 @@ completed; what was true when the snapshot started is reported. A failure names 
 """
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import truth
+from making_mutants import Broken, Edit, Mutant, mutants
 from truth import Run
 from worlds.mail import rows
 
@@ -21,7 +19,6 @@ from ray_snapshot.detectors.holdings import Holdings, Numbers
 from ray_snapshot.protocol import joins
 
 STATES, NIGHTLY_STATES, BLOCKS = 16_000, 1_000_000, 2
-Patch = pytest.MonkeyPatch
 
 
 def played(first_seed: int, states: int) -> Counter[str]:
@@ -55,142 +52,84 @@ def test_no_false_alarm_and_none_missed_in_a_million_states(block: int) -> None:
 # ---- do these tests work? ------------------------------------------------------------------------------------------------
 
 
-def _patched(module: Any, name: str, change: Callable[[Any], Any]) -> Callable[[Patch], None]:
-    return lambda patch: patch.setattr(module, name, change(getattr(module, name)))
+def _without_first(module: Any) -> Edit:
+    """As this module reads them, the first machine holds nothing."""
+
+    def others(found: Holdings) -> Holdings:
+        pairs = [(row, value) for row, value in found.pairs() if row]
+        return Holdings([row for row, _ in pairs], [value for _, value in pairs], found.unknown)
+
+    own = module.in_machines
+    return lambda patch: patch.setattr(module, "in_machines", lambda *args: others(own(*args)))
 
 
-def _answer(**changes: Any) -> Callable[[Any], Any]:
-    """A function that returns a dict now returns it with these changes."""
-    return lambda function: lambda *args: {**function(*args), **changes}
+EVERY_SOURCE = """\
+on = tuple(dict.fromkeys(name for port in missing for name in inputs.sources[port]))
+yield Alternative(len(on), on)
+return"""
+GENEROUS = """\
+from dataclasses import replace
+    found = sums_of(part, self.state, self.messages)
+    return replace(found, in_machines=found.in_machines + 1)"""
+CHANNELS = "(_first_rows if is_told_by_channels else _first_channels)(coming)"
 
-
-def _all_are_needed(function: Any) -> Any:
-    def needs_all(node_count: int, waiting: Any) -> Any:
-        waiting.k[:] = -1
-        return function(node_count, waiting)
-
-    return needs_all
-
-
-def _one_is_enough(function: Any) -> Any:
-    def needs_one(node_count: int, waiting: Any) -> Any:
-        waiting.k[:] = np.minimum(waiting.k, 1)
-        return function(node_count, waiting)
-
-    return needs_one
-
-
-def _graph_with(**changes: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The wait-for graph, some of its arrays changed."""
-
-    def change(function: Any) -> Any:
-        def changed(*args: Any) -> Any:
-            found = function(*args)
-            values = {name: getattr(found, name) for name in found.__slots__}
-            return type(found)(**{**values, **{name: how(values) for name, how in changes.items()}})
-
-        return changed
-
-    return change
-
-
-MUTANTS: dict[str, tuple[str, str, Callable[[Patch], None]]] = {
-    "what is in flight is not looked at": (
-        "termination",
-        "false alarm",
-        _patched(termination, "_in_flight", _answer(in_flight=0)),
-    ),
-    "active machines are taken for passive ones": (
-        "termination",
-        "false alarm",
-        _patched(termination, "_machines", _answer(active=0)),
-    ),
-    "blocked is as good as done": (
-        "termination",
-        "false alarm",
-        _patched(termination, "_machines", _answer(blocked=0)),
-    ),
-    "something is always on its way": (
-        "termination",
-        "missed",
-        _patched(termination, "_in_flight", _answer(in_flight=1, first_channels=[{"source": "a", "target": "b"}])),
-    ),
-    "messages on their way satisfy nothing": (
-        "deadlock",
-        "false alarm",
-        _patched(wait_graph, "_graph", lambda function: lambda n, found: function(n, _unsatisfied(found))),
-    ),
-    "every wait is for all": ("deadlock", "false alarm", _patched(wait_graph, "_graph", _all_are_needed)),
-    "every wait is for any": ("deadlock", "missed", _patched(wait_graph, "_graph", _one_is_enough)),
-    "passive machines are never woken": (
-        "deadlock",
-        "false alarm",
-        _patched(deadlock, "wait_graph", _graph_with(passive=lambda values: np.zeros_like(values["passive"]))),
-    ),
-    "anybody wakes a machine at rest": (
-        "deadlock",
-        "missed",
-        _patched(deadlock, "wait_graph", _graph_with(passive=lambda values: values["passive"] | values["resting"])),
-    ),
-    "a message behind another one is there": (
-        "deadlock",
-        "missed",
-        _patched(
-            joins, "run_of", lambda _: lambda methods, ports: tuple(dict.fromkeys(m for m in methods if m in ports))
-        ),
-    ),
-    "a part of a join is no wait": (
-        "deadlock",
-        "missed",
-        _patched(rows, "waiting_of", lambda function: lambda *args: _at_rest(function(*args))),
-    ),
-    "a join waits for one port": (
-        "deadlock",
-        "missed",
-        _patched(joins, "_alternatives", lambda function: lambda inputs, missing: function(inputs, missing[:1])),
-    ),
-    "a join waits for every source of a port": (
-        "deadlock",
-        "false alarm",
-        _patched(joins, "_alternatives", lambda _: _every_source),
-    ),
-    "messages carry nothing": (
-        "conservation",
-        "false alarm",
-        _patched(sums, "in_messages", lambda _: lambda *_: Holdings()),
-    ),
-    "the first machine is left out": (
-        "conservation",
-        "false alarm",
-        _patched(sums, "in_machines", lambda function: lambda *args: _without_first(function(*args))),
-    ),
-    "one token too few is nothing": (
-        "conservation",
-        "missed",
-        _patched(conserved.TokenConservation, "partial", lambda function: lambda *args: _generous(function(*args))),
-    ),
-    "a quiet group is done": ("part", "false alarm", _patched(part, "_wakers", lambda _: lambda *_: [])),
-    "a group whose members are stuck is done": ("part", "false alarm", _patched(part, "_members", _answer(blocked=[]))),
-    "a group is never done while anybody acts": (
-        "part with senders",
-        "missed",
-        _patched(part, "_wakers", lambda function: lambda waits, mine, names, _: function(waits, mine, names, None)),
-    ),
-    "the first machine need not have reached it": (
-        "reached",
-        "false alarm",
-        _patched(reached, "in_machines", lambda function: lambda *args: _without_first(function(*args))),
-    ),
-    "past the phase is not enough": (
-        "reached",
-        "missed",
-        lambda patch: [  # type: ignore[return-value]
-            _patched(Numbers, "below", lambda _: lambda self, _: np.ones(len(self.values), np.bool_))(patch),
-            _patched(reached.Reached, "_rank", _none_for_five)(patch),
+BROKEN: Broken = {
+    ("termination", "false alarm"): {
+        "what is in flight is not looked at": (termination, "_in_flight: int(count[~lost].sum()) => 0"),
+        "active machines are taken for passive ones": (termination, "_machines: int(active.sum()) => 0"),
+        "blocked is as good as done": (termination, '_machines: += at_rest => += at_rest; counts["blocked"] = 0'),
+    },
+    ("termination", "missed"): {
+        "something is always on its way": [
+            (termination, "_in_flight: int(count[~lost].sum()) => 1"),
+            (termination, f'_in_flight: {CHANNELS} => [{{"source": "a", "target": "b"}}]'),
         ],
-    ),
+    },
+    ("deadlock", "false alarm"): {
+        "messages on their way satisfy nothing": (wait_graph, "_graph: rows.satisfied[:] = False"),
+        "every wait is for all": (wait_graph, "_graph: rows.k[:] = -1"),
+        "passive machines are never woken": (
+            deadlock,
+            'wait_graph: passive=status["passive"] & ~resting => passive=np.zeros_like(resting)',
+        ),
+        "a join waits for every source of a port": (joins, f"_alternatives: {EVERY_SOURCE}"),
+    },
+    ("deadlock", "missed"): {
+        "every wait is for any": (wait_graph, "_graph: rows.k[:] = np.minimum(rows.k, 1)"),
+        "anybody wakes a machine at rest": (
+            deadlock,
+            'wait_graph: passive=status["passive"] & ~resting => passive=status["passive"]',
+        ),
+        "a message behind another one is there": (
+            joins,
+            "run_of: return tuple(dict.fromkeys(one for one in methods if one in ports))",
+        ),
+        "a part of a join is no wait": (rows, "waiting_of: tuple(lacking)) if => ()) if"),
+        "a join waits for one port": (joins, "_alternatives: missing = missing[:1]"),
+    },
+    ("conservation", "false alarm"): {
+        "messages carry nothing": (sums, "in_messages: return Holdings()"),
+        "the first machine is left out": _without_first(sums),
+    },
+    ("conservation", "missed"): {
+        "one token too few is nothing": (
+            conserved.TokenConservation,
+            f"partial: return sums_of(part, self.state, self.messages) => {GENEROUS}",
+        ),
+    },
+    ("part", "false alarm"): {
+        "a quiet group is done": (part, "_wakers: return []"),
+        "a group whose members are stuck is done": (part, "_members: _some(names, blocked) => []"),
+    },
+    ("part with senders", "missed"): {"a group is never done while anybody acts": (part, "_wakers: senders = None")},
+    ("reached", "false alarm"): {"the first machine need not have reached it": _without_first(reached)},
+    ("reached", "missed"): {
+        "past the phase is not enough": [
+            (Numbers, "below: return np.ones(len(self.values), np.bool_)"),
+            (reached.Reached, "_rank: if value == 5: return None"),
+        ],
+    },
 }
-
 FIRST_SEEDS = {
     "a message behind another one is there": 70,
     "a join waits for one port": 160,
@@ -199,40 +138,12 @@ FIRST_SEEDS = {
 """Rare cases: the seeds before these do not show them."""
 
 
-def _unsatisfied(found: Any) -> Any:
-    found.satisfied[:] = False
-    return found
-
-
-def _at_rest(found: Any) -> Any:
-    return None if found is None else joins.Waiting(found.wait, ())
-
-
-def _every_source(inputs: Any, missing: Any) -> Any:
-    on = tuple(dict.fromkeys(name for port in missing for name in inputs.sources[port]))
-    return [joins.Alternative(len(on), on)]
-
-
-def _none_for_five(function: Any) -> Any:
-    return lambda self, value: None if value == 5 else function(self, value)
-
-
-def _without_first(found: Holdings) -> Holdings:
-    others = [(row, value) for row, value in found.pairs() if row]
-    return Holdings([row for row, _ in others], [value for _, value in others], found.unknown)
-
-
-def _generous(found: sums.Sums) -> sums.Sums:
-    return replace(found, in_machines=found.in_machines + 1)
-
-
 @pytest.mark.by_day(4)
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_wrong_detector_is_caught(name: str, monkeypatch: Patch) -> None:
-    detector, seen_by, breaks = MUTANTS[name]
-    breaks(monkeypatch)
-    told = failures(detector, seen_by, FIRST_SEEDS.get(name, 0))
-    assert told[-1].startswith(seen_by), f"300 seeds did not show a {seen_by}; they showed {told[:2]}"
+@pytest.mark.parametrize("mutant", mutants(BROKEN), ids=lambda mutant: mutant.name)
+def test_a_wrong_detector_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant.breaks(monkeypatch)
+    told = failures(mutant.shown_by, mutant.seen_by, FIRST_SEEDS.get(mutant.name, 0))
+    assert told[-1].startswith(mutant.seen_by), f"300 seeds did not show it; they showed {told[:2]}"
 
 
 def failures(detector: str, seen_by: str, first_seed: int = 0) -> list[str]:
@@ -248,7 +159,7 @@ def failures(detector: str, seen_by: str, first_seed: int = 0) -> list[str]:
     return told
 
 
-def test_a_truth_that_is_not_stable_is_caught_too(monkeypatch: Patch) -> None:
+def test_a_truth_that_is_not_stable_is_caught_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Quiet for a moment is not for good: the truth itself is held against what happens."""
     monkeypatch.setattr(truth.Truth, "is_terminated", property(lambda self: not self.strings))
     assert "termination is not stable" in failures("termination", "not stable")[-1]

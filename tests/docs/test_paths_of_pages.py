@@ -1,12 +1,11 @@
 """Files that name a page name one that is there; the site is built without a warning and asks nothing of a network."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from clean import clean_environment, ran
+from clean import ran
 
 from ray_snapshot.schema import TABLES
 
@@ -20,9 +19,7 @@ ASSET = re.compile(
 
 @pytest.mark.contract
 def test_every_page_that_a_file_names_is_there() -> None:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, env=clean_environment(), capture_output=True, text=True, check=True
-    )
+    listed = ran("git", "ls-files", "-z", cwd=ROOT)
     missing = set()
     for name in filter(None, listed.stdout.split("\0")):
         path = ROOT / name

@@ -8,6 +8,7 @@ from ray_snapshot.detectors import Deadlock
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.instrument.watcher.collected import CollectedCalls
 from ray_snapshot.instrument.watcher.delayed_calls import DelayedCalls
+from ray_snapshot.instrument.watcher.polls import Polls
 from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.calls import CallLedger, call_id_of
 from ray_snapshot.protocol.coordinator import Coordinator
@@ -42,6 +43,7 @@ def snapshot_of(
     replies, unbegun = known_as.update(completed.calls, recorded, facts, at)
     answered = known_as.just_answered(completed.calls, recorded, at)
     told = {"delayed_replies": replies, "delayed_calls": unbegun, "just_answered": answered}
+    told["happened"] = tuple(Polls().rows(completed.calls, recorded, {}, at))
     return CollectedCalls(header, completed.calls, recorded, dict(facts), **told).snapshot()
 
 

@@ -14,7 +14,7 @@ from lone_process import BOUND_S, lone_process
 from until import until
 
 from ray_snapshot.instrument.hooks import tracking
-from ray_snapshot.instrument.process import program_loop, waiting
+from ray_snapshot.instrument.process import program_loop
 from ray_snapshot.instrument.process.coroutines import note_wait
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reports import ProcessReport
@@ -88,8 +88,7 @@ class Program:
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> Iterator[Program]:
-    monkeypatch.setattr(waiting, "apart", lambda refs: (list(refs), list(refs), []))
+def program(refs_are_calls: None) -> Iterator[Program]:
     with lone_process(CallLedger(DRIVER, acts_unasked=True)) as process:
         yield Program(process)
 

@@ -80,3 +80,6 @@ def test_a_child_is_measured_and_its_bad_end_is_told_whatever_it_is_called(monke
     assert after is not None
     assert after.cpu_s > before.cpu_s, "what a child has used counts when it has ended, too"
     assert meter.ended == ()
+    assert [(one.pid, one.how, one.seen_at) for one in meter.gone] == [(child.pid, "", 2.0)], (
+        "the app has asked how it ended"
+    )

@@ -124,8 +124,8 @@ def test_all_that_is_said_of_two_calls_that_wait_in_one_actor_is_said_of_each(
     tree = [line[4:] for line in lines[begin : begin + 7]]
     assert tree[0] == "driver in (the program)"
     assert {"\n".join(tree[1:4]), "\n".join(tree[4:7])} == {
-        f"  waits for {caller}\n    waits for Buffer-0 in Buffer.{method}\n      waits for a later call to it, by any of"
-        " Consumer-0, Producer-0, driver"
+        f"  waits for {caller}\n    waits for Buffer-0 in Buffer.{method}\n      waits for a call of"
+        " Consumer-0, Producer-0 or driver to wake it"
         for caller, method in (("Consumer-0 in Consumer.learn", "sample"), ("Producer-0 in Producer.play", "add"))
     }
     assert report >= {
@@ -135,7 +135,8 @@ def test_all_that_is_said_of_two_calls_that_wait_in_one_actor_is_said_of_each(
         "Producer-0 in Producer.play waits for Buffer-0 (Buffer.add)",
     }
     assert any(
-        re.match(r"Buffer-0: 1 call of Buffer\.\w+ .* and 1 of Buffer\.\w+ .* wait inside it", line) for line in report
+        re.match(r"Buffer-0: 1 call of Buffer\.\w+ .* and 1 of Buffer\.\w+ .* wait to be woken", line)
+        for line in report
     )
     _agree(rs.History(history))
 

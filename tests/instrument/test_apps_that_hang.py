@@ -126,7 +126,7 @@ SCENARIOS = {
         + [("_QueueActor.put", "await asyncio.wait_for(self.queue.put(item), timeout)", "Courier QueueActor driver")] * 2
         + [_program("return ray.get([a.deliver.remote(), b.deliver.remote()])", "Courier.deliver")],
         [],
-        "asyncio.Queue.put, 1 of 1 in the queue) waits inside it for a later call",
+        "asyncio.Queue.put, 1 of 1 in the queue) waits to be woken",
     ),
     "constructor": _expected(
         [

@@ -186,7 +186,7 @@ class Polling:
         return await next(made)
 
 
-SOON_S = 0.01
+SOON_S = 0.05
 
 
 @pytest.mark.parametrize("method", ["in_wait_for", "of_a_coroutine", "in_timeout", "in_a_gather"])
@@ -215,6 +215,96 @@ def test_a_loop_around_awaits_that_bring_nothing_asks(process: Process, method: 
     line = begin + next(at for at, text in enumerate(lines) if text.endswith(f"# {answer}\n"))
     asked = ("B:1", "get") if method == "in_a_gather" else ("", "await")
     assert noted == {(*asked, (f"{__file__}:{line}", Use.OPEN)): 1}, "the second is a repeat"
+
+
+class Again:
+    """Its calls wait with a timeout."""
+
+    ready = False
+
+    async def for_an_event(self, ref: Ref) -> None:
+        event = asyncio.Event()
+        while not event.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(event.wait(), BOUND_S)
+
+    async def under_a_timeout(self, ref: Ref) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BOUND_S):
+                    return await asyncio.Queue().get()
+
+    async def for_a_reply(self, ref: Ref) -> None:
+        left = {asyncio.ensure_future(ref)}
+        while left:
+            _, left = await asyncio.wait(left, timeout=BOUND_S)
+
+    async def for_its_own_future(self, ref: Ref) -> None:
+        future = asyncio.get_running_loop().create_future()
+        while not future.done():
+            await asyncio.wait([future], timeout=BOUND_S)
+
+    async def shields_a_reply(self, ref: Ref) -> None:
+        reply = asyncio.ensure_future(ref)
+        while not reply.done():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(reply), BOUND_S)
+
+    async def pauses(self, ref: Ref) -> None:
+        while not self.ready:
+            await asyncio.sleep(BOUND_S)
+
+    async def for_tasks_that_do(self, ref: Ref) -> None:
+        await asyncio.gather(self.pauses(ref), self.for_a_reply(ref))
+
+    async def once(self, ref: Ref) -> None:
+        await asyncio.wait_for(asyncio.Event().wait(), BOUND_S)
+
+    async def pauses_for_a_time(self, ref: Ref) -> None:
+        async with asyncio.timeout(BOUND_S):
+            await self.pauses(ref)
+
+    async def for_a_thread(self, ref: Ref) -> None:
+        while True:
+            await asyncio.wait([asyncio.wrap_future(concurrent.futures.Future[int]())], timeout=BOUND_S)
+
+    async def for_what_goes_on(self, ref: Ref) -> None:
+        await asyncio.gather(self.pauses(ref), self.for_a_thread(ref))
+
+
+TIMED: dict[str, list[tuple[str, list[str], bool, Use]]] = {
+    "for_an_event": [("asyncio.wait_for, for asyncio.Event", [], True, Use.OPEN)],
+    "under_a_timeout": [("asyncio.Queue.get, 0 in the queue", [], True, Use.OPEN)],
+    "for_a_reply": [("asyncio.wait", [CALL], False, Use.OPEN)],
+    "for_its_own_future": [("asyncio.wait", [], True, Use.OPEN)],
+    "shields_a_reply": [("asyncio.wait_for", [CALL], False, Use.OPEN)],
+    "pauses": [("asyncio.sleep", [], True, Use.OPEN)],
+    "for_tasks_that_do": [("asyncio.sleep", [CALL], True, Use.OPEN), ("asyncio.wait", [CALL], True, Use.OPEN)],
+    "once": [("asyncio.wait_for, for asyncio.Event", [], True, Use.ONCE)],
+    **{name: [] for name in ("pauses_for_a_time", "for_a_thread", "for_what_goes_on")},
+}
+
+
+@pytest.mark.parametrize("method", TIMED)
+def test_a_call_that_waits_with_a_timeout_is_noted_with_what_else_ends_that(process: Process, method: str) -> None:
+    async def inner() -> None:
+        body = acting(process, Again())
+        task = asyncio.ensure_future(Compiled(getattr(body, method)(Ref(CALL), _ray_snapshot_header=wire(process, 1))))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        with process.lock:
+            process.ledger.request(1)
+            process.recording.record()
+        task.cancel()
+        await asyncio.wait([task])
+
+    noted = list[tuple[Any, ...]]()
+    process.polls.wait = lambda _call, _thread, waits, *_: noted.extend(  # type: ignore[method-assign]
+        (one.what, one.calls, one.is_local, asking(one.place).use) for one in waits
+    )
+    asyncio.run(inner())
+    assert sorted(noted, key=str) == sorted(TIMED[method], key=str)
+    assert [one.is_local for one in process.recording.reports[1].report.waits] in ([], [False]), "none is parked"
 
 
 def test_a_ref_stays_rays_own_and_keeps_what_was_written_on_it() -> None:
@@ -400,7 +490,7 @@ def _told(scenario: Callable[[], Awaitable[None]]) -> tuple[LongWait, ...]:
 
 @pytest.mark.parametrize("scenario", [a_future, both, a_blocked_thread])
 def test_an_await_that_nothing_seen_ends_is_told_with_its_place(scenario: Callable[[], Awaitable[None]]) -> None:
-    ((_, site, what),) = _told(scenario)
+    ((_, site, what, _),) = _told(scenario)
     assert site.partition(",")[0] == f"{__file__}:{scenario.__code__.co_firstlineno + 1}"
     if scenario is a_future:
         assert what == A_FUTURE

@@ -12,9 +12,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,8 +29,10 @@ from started import started
 from until import until
 
 from ray_snapshot.instrument.process import blocked_calls, blocked_threads, signals
-from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads
+from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads, timed_function
+from ray_snapshot.instrument.process.ended_children import EndedChild
 from ray_snapshot.instrument.process.handed import ThreadWait
+from ray_snapshot.instrument.process.lock_holders import LockHolders
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.names import LONG_S
 from ray_snapshot.protocol.calls import awaited
@@ -110,9 +114,14 @@ def _meets(waits: Waits) -> None:
         waits.barrier.wait()
 
 
-def _runs_a_child(waits: Waits) -> None:
+def _runs_a_child(waits: Waits, timeout: float | None = None) -> None:
     code = "import sys; sys.stdin.read(1)"
-    subprocess.Popen([sys.executable, "-c", code], stdin=waits.read, env=clean_environment()).wait()
+    subprocess.Popen([sys.executable, "-c", code], stdin=waits.read, env=clean_environment()).wait(timeout)
+
+
+def _sleeps(waits: Waits) -> None:
+    while not waits.event.is_set():
+        time.sleep(0.05)
 
 
 def _bounded(waits: Waits) -> None:
@@ -139,8 +148,8 @@ LOCAL: dict[str, Callable[[Waits], Any]] = {
 OUTSIDE: dict[str, tuple[Callable[[Waits], Any], str]] = {
     "waits.here.recv": (lambda waits: waits.here.recv(1), "a socket connected to 127.0.0.1:"),
     "socket.socket.accept": (lambda waits: waits.server.accept(), "a socket that listens on 127.0.0.1:"),
-    "": (lambda waits: os.read(waits.read, 1), "a pipe"),
-    "pathlib.Path.open": (lambda waits: waits.fifo.read_text(), "the end of system call "),
+    "os.read": (lambda waits: os.read(waits.read, 1), "a pipe"),
+    "pathlib.Path.open": (lambda waits: waits.fifo.read_text(), "the other end of the named pipe /"),
     "subprocess.Popen.wait": (_runs_a_child, "child process "),
     "multiprocessing.queues.Queue.get": (lambda waits: waits.processes.get(), "a pipe"),
 }
@@ -181,9 +190,9 @@ class Worker:
 
 @pytest.mark.parametrize("function", LOCAL)
 def test_only_its_own_process_can_end_what_a_thread_waits_for(waits: Waits, function: str) -> None:
-    one = Worker(LOCAL[function], waits).blocked(function)
+    one = (worker := Worker(LOCAL[function], waits)).blocked(function)
     assert one.is_local
-    assert one.what == f"in {function}"
+    assert (one.what, _timed(worker)) == (f"in {function}", None)
     assert __file__ in one.call_site
 
 
@@ -213,6 +222,21 @@ def test_a_wait_with_a_bound_of_time_is_none(waits: Waits, way: Callable[[Waits]
     assert begun.wait(BOUND_S)
     assert [worker.look() for _ in range(1_000)] == [None] * 1_000
     assert worker.thread.is_alive(), "it never waited"
+
+
+def _timed(one: Any) -> str | None:
+    return timed_function(one.thread.native_id or 0, frames_of_threads()[one.thread.ident or 0])
+
+
+NAMES = ("waits.lock.acquire", "threading.Event.wait", "queue.Queue.get", "concurrent.futures.Future.result")
+TIMED = [*zip(NAMES, GOES_ON.values(), strict=True), ("time.sleep", _sleeps)]
+TIMED.append(("subprocess.Popen.wait", lambda waits: _runs_a_child(waits, BOUND_S)))
+
+
+@pytest.mark.parametrize(("function", "way"), TIMED)
+def test_a_wait_with_a_timeout_is_told_to_who_asks_for_it(waits: Waits, function: str, way: Any) -> None:
+    worker = Worker(way, waits)
+    assert until(lambda: _timed(worker)) == function
 
 
 def test_a_wait_began_when_it_was_seen_first_as_long_as_its_thread_has_not_run(waits: Waits) -> None:
@@ -247,9 +271,9 @@ def test_compiled_code_of_others_may_call_from_a_thread_that_python_does_not_sho
 def test_a_handler_of_the_apps_for_any_signal_may_end_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     handlers: dict[int, Any] = {signal.SIGINT: signal.default_int_handler}
     monkeypatch.setattr(signals.signal, "getsignal", handlers.get)
-    assert not signals.signals_may_act()
+    assert signals.handled_signals() == []
     handlers[signal.SIGHUP] = lambda *_: None
-    assert signals.signals_may_act()
+    assert signals.handled_signals() == ["SIGHUP"]
 
 
 # ---- threads of the app's own -------------------------------------------------------------------------------------------
@@ -316,7 +340,8 @@ class Actor:
         monkeypatch.setattr(blocked_calls.capacity, "COLLECTIONS", self)
         self.beside: list[threading.Thread] = []
         monkeypatch.setattr(blocked_calls, "own_threads", lambda: self.beside)
-        monkeypatch.setattr(blocked_calls, "signals_may_act", lambda: False)
+        self.handled: list[str] = []
+        monkeypatch.setattr(blocked_calls, "handled_signals", lambda: self.handled)
         self.may_be_called = False
         self.number = 0
 
@@ -344,14 +369,19 @@ class Actor:
         self.process.actor_loop.is_async = on_loops > 0
         self.thread = threading.Thread(target=call, daemon=True)
         self.thread.start()
-        _stands(self.thread, function)
+        if function:
+            _stands(self.thread, function)
+        else:
+            until(lambda: _timed(self))
 
-    def recorded(self, after: float) -> Any:
+    def recorded(self, after: float, *, is_forced: bool = False) -> Any:
         self.number += 1
         now = REAL_TIME() + after
         with self.patch.context() as patch:
             patch.setattr(blocked_calls.time, "time", lambda: now)
             self.process.obey(Request(self.number))
+            with self.process.lock if is_forced else nullcontext():
+                self.process.recording.record(is_forced=True) if is_forced else None
         return self.process.recording.reports.get(self.number)
 
 
@@ -370,6 +400,9 @@ def test_a_call_that_waits_is_recorded_at_its_second_look_with_its_state(actor: 
     told = actor.recorded(1.0)
     assert (told.report.state.text, told.report.status) == ('{"number":7}', "active")
     assert told.long_waits == ()
+    assert [(one.is_young, one.asked[0].method) for one in told.polls] == [(True, "queue.Queue.get")], (
+        "too early to tell"
+    )
 
 
 def test_a_long_wait_that_only_the_process_can_end_is_a_local_one(actor: Actor) -> None:
@@ -402,22 +435,139 @@ def test_one_on_the_loop_of_a_concurrency_group_keeps_no_other_loop_and_may_be_r
     actor.recorded(0.0)
     told = actor.recorded(LONG_S + 1)
     assert (told.report.status, told.blocking_call) == ("active", None)
-    assert [one.what for one in told.long_waits] == ["in waits.lock.acquire"]
+    (wait_,) = told.long_waits
+    assert wait_.what == "in waits.lock.acquire, for what its other concurrency groups may do"
 
 
-@pytest.mark.parametrize("why", ["garbage", "compiled code", "outside"])
-def test_a_long_wait_that_anything_else_may_end_is_told(actor: Actor, why: str) -> None:
+@pytest.mark.parametrize(
+    ("why", "reason"),
+    [
+        ("garbage", ""),
+        ("compiled code", ", for what compiled code may do, which can call the app"),
+        ("a signal", ", for what the app's handler of SIGTERM may do"),
+        ("outside", ", for a socket connected to"),
+    ],
+)
+def test_a_long_wait_that_anything_else_may_end_is_told_with_what_that_may_be(
+    actor: Actor, why: str, reason: str
+) -> None:
     function = "waits.here.recv" if why == "outside" else "queue.Queue.get"
     actor.run(OUTSIDE[function][0] if why == "outside" else LOCAL[function], function)
     if why == "garbage":
         actor.patch.setattr(actor, "are_since", lambda _: False)
     if why == "compiled code":
         actor.may_be_called = True
+    if why == "a signal":
+        actor.handled = ["SIGTERM"]
     actor.recorded(0.0)
     actor.recorded(LONG_S - 1)
     told = actor.recorded(LONG_S + 1)
     assert told.report.status == "active"
-    assert [one.what.partition(",")[0] for one in told.long_waits] == [f"in {function}"]
+    (wait_,) = told.long_waits
+    assert wait_.what.startswith(f"in {function}{reason}")
+    assert reason or wait_.what == f"in {function}"
+
+
+def test_a_wait_for_a_pipe_is_told_with_a_child_that_has_ended_badly(actor: Actor) -> None:
+    actor.run(OUTSIDE["os.read"][0], "os.read")
+    actor.process.recording.meter.ended = (EndedChild(17, "python3", "exit code 7"),)
+    actor.recorded(0.0)
+    (wait_,) = actor.recorded(LONG_S + 1).long_waits
+    assert wait_.what == "in os.read, for a pipe, and child process 17 (python3) has ended with exit code 7"
+
+
+class Holds:
+    def __init__(self) -> None:
+        self.lock, self.other, self.is_over = threading.RLock(), threading.Lock(), threading.Event()
+
+    def transfer(self) -> None:
+        with self.other, self.lock:
+            for _ in range(2):
+                try:
+                    self._within()
+                finally:
+                    self.is_over.wait()
+
+    def _within(self) -> None:
+        with open(os.devnull):
+            self.is_over.wait()
+
+    def left(self) -> None:
+        with self.lock, self.other:
+            pass
+        self.is_over.wait()
+
+    def deposit(self) -> None:
+        with self.lock:
+            pass
+
+    def look_up(self) -> None:
+        self.other.acquire()
+
+
+def test_a_lock_is_told_with_the_calls_that_are_inside_it() -> None:
+    holds, threads = Holds(), dict[str, threading.Thread]()
+    for name in ("left", "transfer", "deposit", "look_up"):
+        threads[name] = threading.Thread(target=getattr(holds, name), daemon=True)
+        threads[name].start()
+        _parked(threads[name], name if name in ("deposit", "look_up") else "wait")
+    frames = frames_of_threads()
+    innermost = {name: frames[one.ident or 0] for name, one in threads.items()}
+    holders = LockHolders({one.ident or 0: name for name, one in threads.items()}, frames)
+    assert holders.of(innermost["deposit"]) == "threading.RLock held by Holds.transfer"
+    assert holders.of(innermost["look_up"]) == "threading.Lock held by Holds.transfer"
+    assert LockHolders({threads["left"].ident or 0: "left"}, frames).of(innermost["deposit"]) == ""
+    holds.is_over.set()
+
+
+def test_a_call_that_waits_for_a_lock_is_told_with_the_call_that_holds_it(actor: Actor) -> None:
+    holds = Holds()
+
+    def call() -> None:
+        actor.process.enter(None, "transfer")
+        holds.transfer()
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    _parked(thread, "wait")
+    actor.run(lambda _: holds.other.acquire(), "holds.other.acquire")
+    actor.recorded(0.0)
+    told = {one.call_id: one.what for one in actor.recorded(1.0).report.waits}
+    assert told[actor.call_id] == "threading.Lock held by Holds.transfer"
+    holds.is_over.set()
+
+
+def _parked(thread: threading.Thread, function: str) -> None:
+    """It stands in C, called by this function."""
+    looks = BlockedThreads()
+    for _ in range(LOOKS):
+        frame = frames_of_threads().get(thread.ident or 0)
+        if frame and frame.f_code.co_name == function and looks.look(thread.native_id or 0, frame, 0.0):
+            return
+    raise AssertionError(function)
+
+
+def _again(waits: Waits) -> None:
+    while not waits.event.wait(BOUND_S):
+        pass
+
+
+def _and_puts(waits: Waits) -> None:
+    while not waits.event.wait(BOUND_S):
+        waits.queue.put(1)
+
+
+@pytest.mark.parametrize(("beside", "is_told"), [(None, True), (_again, True), (_and_puts, False)])
+def test_a_wait_with_a_timeout_that_is_begun_again_is_told_unless_a_thread_acts_beside(
+    actor: Actor, beside: Any, is_told: bool
+) -> None:
+    actor.beside = [] if beside is None else [Worker(beside, actor.waits).thread]
+    actor.run(_again, "")
+    found = [actor.recorded(after, is_forced=True).polls for after in (0, 9, 20, 31, 42, 53)]
+    assert list(map(len, found)) == [0, 0, *[int(is_told)] * 4], "it takes three snapshots, and ten seconds"
+    told = [(one.is_young, one.call_id, one.asked[0].method) for one in itertools.chain(*found)]
+    about = actor.call_id, "threading.Event.wait"
+    assert told == ([*[(True, *about)] * 3, (False, *about)] if is_told else [])
 
 
 def _a_heartbeat(waits: Waits) -> threading.Thread:

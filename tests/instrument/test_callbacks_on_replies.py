@@ -12,7 +12,7 @@ from lone_process import BOUND_S, lone_process
 from until import until
 
 from ray_snapshot.instrument.here import CURRENT
-from ray_snapshot.instrument.process import callbacks, waiting
+from ray_snapshot.instrument.process import callbacks
 from ray_snapshot.instrument.process.callbacks import future_made
 from ray_snapshot.instrument.process.coroutines import note_wait
 from ray_snapshot.instrument.process.process import Process
@@ -23,8 +23,7 @@ ASKED, OTHER = "A/0/B/1", "A/0/C/1"
 
 
 @pytest.fixture
-def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
-    monkeypatch.setattr(waiting, "apart", lambda refs: (list(refs), list(refs), []))
+def process(refs_are_calls: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
     monkeypatch.setattr(callbacks, "call_of", lambda ref: ref)
     callbacks._FUTURES.clear()  # other tests of this run leave theirs
     with lone_process() as found:

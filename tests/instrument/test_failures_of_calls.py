@@ -19,11 +19,11 @@ from ray_snapshot.instrument.process import failures
 from ray_snapshot.instrument.process.ended_children import EndedChild
 from ray_snapshot.instrument.process.ended_threads import ENDED_THREADS, note_failed_tasks
 from ray_snapshot.instrument.process.failures import Failures, Raised
-from ray_snapshot.instrument.process.reports import ProcessReport
+from ray_snapshot.instrument.process.reports import LongWait, ProcessReport
 from ray_snapshot.instrument.watcher.incidents import Incidents, Restarts
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
-from ray_snapshot.protocol.calls import MachineReport
+from ray_snapshot.protocol.call_collector import CompletedCallSnapshot, ResolvedWait
+from ray_snapshot.protocol.calls import Awaited, CallWait, MachineReport, RunningCall
 
 CALL = "driver/0/A:1/1"
 
@@ -171,6 +171,65 @@ def test_facts_of_one_kind_push_out_none_of_another() -> None:
     reports = {name: replace(report(ended_children=children), recorded_at=9.0) for name in ("A:1", "B:1", "C:1")}
     told = happened.told(cut_of(), reports, {"m": Life(False, 3, 2.0)}, {"m": "M:1"}, 9.0, is_covered=True)
     assert Counter(one["kind"] for one in told) == {"child_ended": LIMITS.happened_items, "restarting": 1}
+
+
+def test_a_child_that_is_gone_while_something_waits_that_waited_when_it_was_seen_is_told() -> None:
+    gone = EndedChild(7, "python3", "", 5.0)
+    for since, told in ((4.0, ["python3"]), (6.0, [])):
+        about = replace(report(ended_children=(gone,)), long_waits=(LongWait(since, "a.py:7"),))
+        found = Incidents().told(cut_of(), {"A:1": about}, {}, {}, 9.0, is_covered=True)
+        assert [one["program"] for one in found] == told
+
+
+def restarted(happened: Incidents, *running: str, waits: tuple[ResolvedWait, ...] = ()) -> Any:
+    """What is told of an actor that Ray has started again; `running`: the calls that run there."""
+    calls = tuple(RunningCall(call, "run", 1.0, "driver") for call in running)
+    cut = CompletedCallSnapshot(1, {"M:1": MachineReport("M:1", 0, 0, 1, calls=calls)}, (), waits, (), (), ())
+    told = happened.told(cut, {}, {"m": Life(False, 1, 2.0)}, {"m": "M:1"}, 9.0, is_covered=True)
+    return next((one for one in told if one["kind"] == "restarted"), None)
+
+
+def test_of_an_actor_that_died_once_it_is_told_why_and_which_call_nothing_waits_for() -> None:
+    happened, call = Incidents(), "driver/0/M:1/1"
+    assert restarted(happened, call) is None, "it has not died"
+    assert happened.told(cut_of(), {}, {}, {}, 4.0, is_covered=True) == (), "it is not in a snapshot while it is gone"
+    happened.joined("M:1", {"pid": 7}, 5.0)
+    assert happened.unknown == {7}
+    happened.causes[7] = "Worker exits with exit code 70"
+    told = {"kind": "restarted", "machine": "M:1", "at": 5.0, "count": 1, "cause": "exit code 70"}
+    assert restarted(happened) == told | {"lost": [{"method": "run", "machine": "driver"}]}
+    assert restarted(happened, f"{call}#2") == told | {"lost": []}, "Ray runs it again"
+    wait = ResolvedWait("driver", CallWait(1, None, (Awaited(call),), 1, 1.0), (None,), ("M:1",), None)
+    assert restarted(happened, waits=(wait,)) == told | {"lost": []}, "who waits for it is told of its error"
+
+
+def test_of_an_actor_that_was_meant_to_end_and_is_started_again_a_call_that_is_lost_is_told_alone() -> None:
+    happened = Incidents()
+    restarted(happened, "driver/0/M:1/1")
+    happened.joined("M:1", {"pid": 7}, 5.0)
+    happened.causes[7] = "INTENDED_USER_EXIT"
+    assert restarted(happened)["lost"]
+    happened.joined("M:1", {"pid": 7}, 6.0)
+    assert restarted(happened) is None
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [
+        (["load", "load"], ("load", True, [2, 2])),
+        (["load", "", "load"], ("load", False, [2, 3])),
+        (["", "load", ""], ("load", False, [1, 3])),
+        (["", ""], ("", False, [2, 2])),
+    ],
+)
+def test_where_an_actor_died_is_told_also_if_once_it_was_seen_at_rest(ends: list[str], told: Any) -> None:
+    happened = Incidents()
+    for at, method in enumerate(["", *ends]):
+        happened.joined("M:1", {"pid": 1}, float(at))
+        happened.at["M:1"] = method, "a.py:7"
+    happened.ended_at["M:1"] = [(method, "a.py:7") for method in ends]
+    (one,) = happened.loops({"m": Life(False, 3, 2.0)}, {"m": "M:1"}, cut_of(), 9.0)
+    assert (one["method"], one["is_each"] and one["is_seen"], one["of_ends"]) == told
 
 
 @pytest.mark.usefixtures("task")

@@ -1,11 +1,14 @@
 """What `ray-snapshot run` says last. No Ray in here."""
 
+import threading
 from types import SimpleNamespace
+
+import pytest
 
 from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.running import Options, Reporter
 from ray_snapshot.instrument.watcher.incidents import Summary
-from ray_snapshot.verdicts import Verdict
+from ray_snapshot.verdicts import SUSPECTED, Verdict
 
 
 def ended(*found: Summary | None, alarm: str = "", detectors: str = "deadlock stall", code: int = 7) -> str:
@@ -25,3 +28,30 @@ def test_it_counts_snapshots_alarms_restarts_and_errors_that_were_never_read() -
     FAILURES.was_read("read")
     unread = [("read", 1, "A-0.f raised KeyError"), ("not read", 1, "B-0.g raised ValueError")]
     assert ended(Summary(2, 0, unread)).endswith("deadlock, 1 error that nobody has read (B-0.g raised ValueError)")
+
+
+@pytest.mark.parametrize(
+    ("seen", "ends"),
+    [
+        ([(0, None), (30, None), (61, None)], True),
+        ([(0, None), (10, ""), (50, ""), (59, None), (61, None)], True),
+        ([(0, None), (10, False), (50, None), (61, None)], False),
+        ([(0, None), (59, ""), (61, None)], False),
+        ([(0, None), (61, "")], False),
+    ],
+)
+def test_a_deadlock_that_stays_suspected_ends_the_program_also_where_snapshots_between_cannot_tell(
+    seen: list[tuple[float, bool | str | None]], ends: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """None: it is suspected; "": it cannot be told; False: there is none."""
+    now = [0.0]
+    options = Options(every=1.0, history=None, detectors=["deadlock"], exit_on=SUSPECTED, name=None)
+    reporter = Reporter(options, lambda: 1_000.0 + now[0])
+    reporter.end = threading.current_thread()  # as if it were ended already
+    for now[0], holds in seen:
+        about = {"grade": SUSPECTED, "unless": "not"} if holds is None else {}
+        told = Verdict(
+            detector="deadlock", detector_spec={"type": "deadlock"}, sentence="It hangs.", holds=None, **about
+        )
+        reporter.hear(told.model_copy(update={"holds": False}) if holds is False else told)
+    assert ("It hangs." in capsys.readouterr().err) is ends

@@ -13,7 +13,7 @@ from lone_process import lone_process
 
 from ray_snapshot.instrument.guard import ours, replaced
 from ray_snapshot.instrument.here import own_threads
-from ray_snapshot.instrument.process import program_loop, waiting
+from ray_snapshot.instrument.process import program_loop
 from ray_snapshot.instrument.process.blocked_threads import BlockedThreads
 from ray_snapshot.instrument.process.callbacks import callback_wait, future_made
 from ray_snapshot.instrument.process.handed import HandedWork
@@ -35,8 +35,7 @@ def _no_collection() -> Iterator[None]:
 
 
 @pytest.fixture
-def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Process]:
-    monkeypatch.setattr(waiting, "apart", lambda refs: (list(refs), list(refs), []))
+def process(refs_are_calls: None) -> Iterator[Process]:
     with lone_process() as found:
         yield found
 

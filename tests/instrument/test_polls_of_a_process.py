@@ -19,6 +19,7 @@ from ray_snapshot.instrument.process.blocked_threads import Threads
 from ray_snapshot.instrument.process.plain_methods import AskedMethods
 from ray_snapshot.instrument.process.polls import Poll, Polls, token
 from ray_snapshot.instrument.process.reports import ProcessReport
+from ray_snapshot.instrument.process.timed_waits import TimedWait
 from ray_snapshot.instrument.watcher.polls import Polls as OverSnapshots
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
@@ -28,6 +29,7 @@ CODE = (lambda: None).__code__
 UNTIL, DROPPED = ((CODE, 0),), ((CODE, 2),)
 OPEN = Asking("app.py:8", Use.OPEN)
 PLACES = {(UNTIL, ""): Asking("app.py:7", Use.UNTIL), (DROPPED, ""): Asking("app.py:9", Use.DROPPED)}
+PLACES[UNTIL, "sleep"] = Asking("app.py:9", Use.ONCE)
 PLACES |= {(UNTIL, name): OPEN for name in ("ray.wait", "ray.get", "ray.get_actor")}
 
 
@@ -105,6 +107,33 @@ def test_equal_answers_for_long_are_a_poll() -> None:
     assert (found.call_id, found.thread, found.use, found.sent) == (None, "", "until", ())
     assert (asked.machine, asked.method, asked.call_site, asked.answer) == ("b", "sample", "app.py:7", "None")
     assert asked.times > 2 * LIMITS.poll_s
+
+
+def test_a_wait_that_each_snapshot_finds_is_a_poll_unless_something_was_sent_between() -> None:
+    program, place = Program(), (UNTIL, "ray.wait")
+
+    def find(seconds: float, *places: Any, sends: bool = False) -> tuple[Poll, ...]:
+        for _ in range(int(seconds)):
+            program.now += 1.0
+            if sends:
+                program.ledger.submit("b", "beat", (), program.now)
+            waits = [TimedWait(one, "app.py:8, in queue.Queue.get", "queue.Queue.get") for one in places]
+            program.polls.wait(None, threading.get_ident(), waits, program.ledger, program.now)
+        return program.polls.look(program.ledger, program.now, {})
+
+    assert find(2 * LIMITS.poll_s, place, sends=True) == ()
+    assert find(LIMITS.young_poll_s - 1, place) == (), "not for long"
+    (young,) = find(2.0, place)
+    (found,) = find(LIMITS.poll_s, place)
+    assert (young.is_young, found.is_young, found.use, found.asked[0].call_site) == (True, False, "open", "app.py:8")
+    wait = found.wait
+    assert wait is not None
+    assert (wait.is_local, wait.may_act, wait.what, wait.waiting_since) == (True, True, "queue.Queue.get", found.since)
+    assert not program.polls.is_armed, "no call is compared for it"
+    (found,) = find(LIMITS.poll_s, place, (UNTIL, "sleep"))
+    assert found.use == "once", "one of them works between its pauses"
+    program.now += 60.0
+    assert find(1.0) == (), "it has gone on"
 
 
 def test_over_several_by_turns_and_whatever_is_sent_beside() -> None:

@@ -17,18 +17,23 @@ pytestmark = [pytest.mark.ray, pytest.mark.contract]
 LOCK = "of its calls then run at once: lock what they change, but not while they wait)"
 ADVICE = {
     "slots": (
-        "Raise max_concurrency of Server to 9, so that Server.wake_up (called at ",
-        f") can begin (9 {LOCK}, or give it a concurrency group of its own, and let it end these waits by"
-        " loop.call_soon_threadsafe",
+        "Give Server.wake_up (called at ",
+        ") a concurrency group apart from Server.generate, and wake that by loop.call_soon_threadsafe",
+        f"; or raise max_concurrency of Server to 9 (9 {LOCK}, which is enough for the calls that there are now.",
     ),
     "relock": (
         "Ledger.add holds asyncio.Lock while it waits (",
         ") for Auditor.check of Auditor-0: leave the `async with` before that wait.",
     ),
-    "order": ("Take them in the same order everywhere.",),
+    "rlock": (
+        "Purse.transfer holds threading.RLock while it waits (",
+        ") for Purse.deposit of Purse-0, Purse.deposit of Purse-1: leave the `with` before that wait, or take these locks in",
+    ),
+    "itself": ("Tree.size (", ") calls itself, and each level takes a slot: call self.size() directly."),
+    "order": ("Take Lock-0, Lock-1 in the same order everywhere.",),
     "behind_get": (
-        "Raise max_concurrency of Buffer to 2, so that Buffer.put (called at ",
-        f") can begin (2 {LOCK}, or give it a concurrency group of its own.",
+        "Give Buffer.put (called at ",
+        f") a concurrency group apart from Buffer.get; or raise max_concurrency of Buffer to 2 (2 {LOCK}, which is enough",
     ),
     "on_loop": (
         "Locked.release (called at ",
@@ -46,6 +51,8 @@ ADVICE = {
 REMEDIES = {
     "slots": ("9", "a group of its own"),
     "relock": ("leaves the lock",),
+    "rlock": ("leaves the lock", "the same order"),
+    "itself": ("directly",),
     "order": ("the same order",),
     "behind_get": ("2", "a group of its own"),
     "occupied": ("async", "in a thread"),

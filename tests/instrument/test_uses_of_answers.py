@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.instrument.process.answer_uses import Use, asking
+from ray_snapshot.instrument.process.answer_uses import SLEEP, WAIT, Use, asking
 from ray_snapshot.runtime.here import outward
 
 CASES = {
@@ -85,7 +85,20 @@ LATE = {
 }
 """Where replies are asked for by `ray.wait`."""
 
-ALL = [(*one, "") for one in CASES.items()]
+TIMED = {
+    "while not ask():\n    pass": (Use.OPEN, WAIT),
+    "while seen:\n    ask()": (Use.OPEN, WAIT),
+    "for _ in range(9):\n    if ask():\n        break": (Use.BOUNDED, WAIT),
+    "while clock() < 10:\n    ask()": (Use.BOUNDED, WAIT),
+    "ask()": (Use.ONCE, WAIT),
+    "while not stop.is_set():\n    ask()": (Use.OPEN, SLEEP),
+    "while True:\n    if stop.is_set():\n        break\n    print(len(seen))\n    ask()": (Use.OPEN, SLEEP),
+    "while seen:\n    seen.append(1)\n    ask()": (Use.ONCE, SLEEP),
+    "while True:\n    stop.is_set()\n    ask()": (Use.ONCE, SLEEP),
+}
+"""Where a call waits with a timeout, or sleeps."""
+
+ALL = [(*one, "") for one in CASES.items()] + [(source, *how) for source, how in TIMED.items()]
 ALL += [(*one, "ray.get") for one in IN_VAIN.items()] + [(*one, "ray.wait") for one in LATE.items()]
 
 

@@ -1,6 +1,7 @@
 """What is said of a deadlock, and what is told beside it, of apps whose ledgers are written by hand. No Ray in here."""
 
 from collections.abc import Callable
+from concurrent import futures
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from lone_app import Ledgers, snapshot_of
 from ray_snapshot.detectors import Deadlock
 from ray_snapshot.instrument.hooks import calls
 from ray_snapshot.instrument.process.blocked_threads import Threads
+from ray_snapshot.instrument.process.polls import Poll, PolledMethod
 from ray_snapshot.instrument.process.reports import LongWait
 from ray_snapshot.instrument.process.unfollowed import Loose
 from ray_snapshot.instrument.watcher import joined
@@ -93,6 +95,15 @@ def test_a_parked_call_is_in_a_deadlock_unless_something_may_wake_it(may_wake: A
     app = Parked()
     may_wake(app)
     assert app.verdict().holds is holds
+
+
+def test_threads_in_the_apps_own_code_that_wait_as_the_parked_call_does_are_told_beside_it() -> None:
+    app = Parked()
+    own, idle = "plan_0 (/srv/app.py:21, in queue.Queue.get)", f"pool_0 ({futures.thread.__file__}:81)"
+    for name in ("a", "b"):
+        app.known[name]["threads"] = Threads(parked=(own, idle))
+    assert app.snapshot().coverage["parked_threads"] == {"a": [own]}
+    assert app.verdict().evidence["callers"][0] == f"thread {own} of a waits, too"
 
 
 @pytest.mark.parametrize(
@@ -228,6 +239,68 @@ def test_a_later_call_ends_a_local_wait_only_where_a_slot_is_free_and_one_of_no_
         app.call(DRIVER, "a", is_accepted=False)
     app.park("a", get, what=what)
     assert app.verdict().holds is holds
+
+
+# ---- a wait with a timeout that is begun again and again ------------------------------------------------------------------
+
+
+class Again(Ledgers):
+    """A driver that waits for a call of actor `a`, which waits so; beside it actor `b`."""
+
+    def __init__(self, slots: int = 1) -> None:
+        super().__init__("a", "b", slots=slots)
+        self.get = self.call(DRIVER, "a")
+        self.needs = self.wait(DRIVER, None, self.get)
+        self.again(self.get)
+
+    def again(self, call: str, *on: str, use: str = "open", what: str = "queue.Queue.get") -> None:
+        told = {"may_act": True, "is_local": not on, "what": what, "call_site": "a.py:7"}
+        wait = self.ledgers["a"].waits[self.wait("a", call, *on, **told)]
+        poll = Poll(call, "", 0.0, (PolledMethod("", what, "a.py:7", 9, "", on),), use, (), wait=wait)
+        self.known["a"].setdefault("polls", []).append(poll)
+
+
+def _knows_a(app: Again) -> None:
+    app.ledgers["b"].holds.add("a")
+    app.call(DRIVER, "b")
+
+
+def _waits_for_b(app: Again, runs: bool) -> None:
+    app.known["a"].clear()
+    call = app.call("a", "b")
+    app.again(app.get, call)
+    None if runs else app.wait("b", call, app.call("b", "a", is_accepted=False))
+
+
+AGAIN: dict[str, tuple[int, Callable[[Again], Any], bool | None]] = {
+    "no slot is free": (1, lambda app: None, None),
+    "nobody goes on who would call it": (2, lambda app: None, None),
+    "another goes on that has no handle of it": (1, lambda app: app.call(DRIVER, "b"), None),
+    "one that has a handle, and finds a slot": (2, _knows_a, False),
+    "and finds none": (1, _knows_a, None),
+    "another call runs there": (2, lambda app: app.call(DRIVER, "a"), False),
+    "another waits there alike": (2, lambda app: app.again(app.call(DRIVER, "a")), None),
+    "a timer of its loop": (1, lambda app: app.known["a"].update(background="timers on the loop"), False),
+    "the loop ends by itself": (1, lambda app: app.known["a"].clear() or app.again(app.get, use="bounded"), False),
+    "it is for a reply that comes": (1, lambda app: _waits_for_b(app, runs=True), False),
+    "and for one that does not": (1, lambda app: _waits_for_b(app, runs=False), None),
+    "nobody waits for its end": (1, lambda app: app.ledgers[DRIVER].wake(app.needs), False),
+}
+
+
+@pytest.mark.parametrize(("slots", "beside", "holds"), AGAIN.values(), ids=AGAIN)
+def test_a_wait_that_is_begun_again_and_again_is_judged_as_one_without_a_timeout_and_never_proven(
+    slots: int, beside: Callable[[Again], Any], holds: bool | None
+) -> None:
+    app = Again(slots)
+    beside(app)
+    found = app.verdict(30.0)
+    assert found.holds is holds
+    of = ", 2 calls" if beside is AGAIN["another waits there alike"][1] else ""
+    if holds is None:
+        assert found.grade == "cannot be told"
+        text = f"a (a.py:7{of}) has waited for 30 s in queue.Queue.get, again and again. Nothing else that runs can end this."
+        assert found.sentence == f"Deadlock cannot be told: {text}"
 
 
 # ---- `ray.get` of a list ends at the first error ------------------------------------------------------------------------

@@ -115,7 +115,7 @@ def test_actors_that_are_started_again_and_again_are_told_with_their_calls(
 ) -> None:
     said = [
         rf"{call.partition('.')[0]}-0 has been restarted \d+ times in \d+ s,"
-        rf" (?:each|the last) time inside {re.escape(call)} \(before.py:\d+\), {cause}"
+        rf" (?:each time|the last time|\d of the last \d times) inside {re.escape(call)} \(before.py:\d+\), {cause}"
         for _, call, cause in LOOPS
     ]
 

@@ -90,10 +90,8 @@ BROKEN: Broken = {
         # A batch that overtakes another is thrown away.
         "links_drop_what_comes_early": (InLink, "in_order: self.early[batch[1]] = batch => pass"),
     },
-    ("calls", UNREPORTED): {
-        # A number that was given up is given out again.
-        "numbers_are_used_again": (Coordinator, "abort: self.last -= number == self.last"),
-    },
+    # A number that was given up is given out again.
+    ("calls", UNREPORTED): {"numbers_are_used_again": (Coordinator, "abort: self.last -= number == self.last")},
     ("plain", IN_CHANNELS): {
         # A machine of a red host stays white until it is copied, and goes on acting as such (trap 1).
         "host_turns_red_one_machine_at_a_time": [*NO_GUARD, (HostCore, "_copy_if_due")],
@@ -114,18 +112,12 @@ BROKEN: Broken = {
         # A late report that comes twice is counted twice, and hides a message that is missing.
         "double_reports_count_twice": (PendingCounts, "late: self.late_reports.clear()"),
     },
-    ("calls", RED_REPLY): {
-        # A red reply is accepted by a white machine (trap 4, in the protocol).
-        "reply_does_not_make_red": (HostCore, "note: return ()"),
-    },
-    ("plain", STATES): {
-        # A machine may act before it is copied: the copy holds what red actions did (trap 6).
-        "copy_after_the_next_action": (HostCore, "_copy_if_due"),
-    },
-    ("calls", STATES): {
-        # A machine leaves its wait, and its state changes, before it is copied (trap 6).
-        "resumed_without_a_copy": (HostCore, "resume: self._copy_if_due(machine) => pass"),
-    },
+    # A red reply is accepted by a white machine (trap 4, in the protocol).
+    ("calls", RED_REPLY): {"reply_does_not_make_red": (HostCore, "note: return ()")},
+    # A machine may act before it is copied: the copy holds what red actions did (trap 6).
+    ("plain", STATES): {"copy_after_the_next_action": (HostCore, "_copy_if_due")},
+    # A machine leaves its wait, and its state changes, before it is copied (trap 6).
+    ("calls", STATES): {"resumed_without_a_copy": (HostCore, "resume: self._copy_if_due(machine) => pass")},
     ("names", IN_CHANNELS): {
         # A timer fires before its machine is copied: it is in no copy, and its message is red.
         "fired_without_a_copy": (HostCore, "fire: self._copy_if_due(channel.owner) => pass"),
@@ -137,10 +129,8 @@ BROKEN: Broken = {
         # What waits at its sender is recorded by nobody.
         "held_messages_are_lost": (OutChannel, "waiting: return []"),
     },
-    ("names", IN_FLIGHT): {
-        # A name is found before its sender is copied: what was held for it is in no copy.
-        "resolved_without_a_copy": (HostCore, "resolve: self._copy_if_due(channel.owner) => pass"),
-    },
+    # A name is found before its sender is copied: what was held for it is in no copy.
+    ("names", IN_FLIGHT): {"resolved_without_a_copy": (HostCore, "resolve: self._copy_if_due(channel.owner) => pass")},
     ("plain", "out of turn"): {
         # The link takes batches as they come.
         "batches_in_any_order": [*NO_GUARD, (InLink, "in_order: return [batch]")],
@@ -162,10 +152,8 @@ BROKEN: Broken = {
         # A creation that arrived behind the marker is counted as arrived inside the cut.
         "red_creations_are_counted": (HostCore, "_begin: arrived[birth.source] -= 1 => pass"),
     },
-    ("newcomers", IN_FLIGHT): {
-        # A host that is born red is not told which numbers are open: white messages that reach it are missed.
-        "host_born_red_knows_nothing": (HostCore, "__init__: open_at_birth = ()"),
-    },
+    # A host that is born red is not told which numbers are open: white messages that reach it are missed.
+    ("newcomers", IN_FLIGHT): {"host_born_red_knows_nothing": (HostCore, "__init__: open_at_birth = ()")},
     ("births", IN_CHANNELS): {
         # A machine is born without a look at what was in its mailboxes at the cut.
         "body_before_its_mailbox_is_copied": (
@@ -264,10 +252,8 @@ BROKEN: Broken = {
             (Observer, "step: return asked_for(self.turning.hear(colour)) => return ()"),
         ],
     },
-    ("observer", RED_REPLY): {
-        # Replies bear no number (trap 4).
-        "number_is_forgotten_on_replies": (HostCore, "note: return ()"),
-    },
+    # Replies bear no number (trap 4).
+    ("observer", RED_REPLY): {"number_is_forgotten_on_replies": (HostCore, "note: return ()")},
     ("observer-everything", CREATIONS): {
         # A creation behind the record looks as if it were inside the cut (trap 3).
         "number_is_forgotten_on_creations": (HostCore, "create: now, colour)) => now, 0))"),

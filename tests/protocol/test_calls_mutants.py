@@ -198,26 +198,16 @@ BROKEN: Broken = {
         # Trap 7.
         "states_are_copied_while_a_thread_is_inside_an_action": (CallLedger, "can_copy: return True"),
     },
-    ("parked", UNEXPECTED): {
-        # A local wait has no edge (trap 10).
-        "nobody_wakes_who_is_parked": (CallersOfCut, "may_call: return ()"),
-    },
-    (one_who_parks, UNEXPECTED): {
-        # What it waits for has come, and only the loop has not run (trap 10).
-        "parked_and_ready_is_parked": (CallLedger, "ready"),
-    },
-    ("plain", ENDED): {
-        # A wait whose reply is in flight looks unsatisfied.
-        "replies_on_their_way_do_not_count": (JOIN, "_is_answered: return False"),
-    },
-    (one_who_fails, UNEXPECTED): {
-        # A call that has raised looks as if it had been answered well: the wait for a list that it ends looks stuck.
-        "errors_count_as_replies": (CallLedger, "finish: is_error = False"),
-    },
-    ("failing", UNEXPECTED): {
-        # A wait for a list does not end at the first error.
-        "a_list_waits_for_all": (JOIN, "_errors: return ()"),
-    },
+    # A local wait has no edge (trap 10).
+    ("parked", UNEXPECTED): {"nobody_wakes_who_is_parked": (CallersOfCut, "may_call: return ()")},
+    # What it waits for has come, and only the loop has not run (trap 10).
+    (one_who_parks, UNEXPECTED): {"parked_and_ready_is_parked": (CallLedger, "ready")},
+    # A wait whose reply is in flight looks unsatisfied.
+    ("plain", ENDED): {"replies_on_their_way_do_not_count": (JOIN, "_is_answered: return False")},
+    # A call that has raised looks as if it had been answered well: the wait for a list that it ends looks stuck.
+    (one_who_fails, UNEXPECTED): {"errors_count_as_replies": (CallLedger, "finish: is_error = False")},
+    # A wait for a list does not end at the first error.
+    ("failing", UNEXPECTED): {"a_list_waits_for_all": (JOIN, "_errors: return ()")},
     ("tasks", UNSENT): {
         # A white worker runs what a red machine has sent (trap 22).
         "tasks_never_have_a_header": [
@@ -248,14 +238,10 @@ BROKEN: Broken = {
             "_is_on_the_way: return task not in self.running and task not in self.ended",
         ),
     },
-    (a_last_try, ENDED): {
-        # A retried task has raised for the last time, and is in a log yet: it looks as if nobody had begun it (trap 27).
-        "ends_that_may_not_be_the_last_are_forgotten": (TasksOfCut, "unsettled: return frozenset()"),
-    },
-    (a_task_on_its_way, UNEXPECTED): {
-        # Whoever is parked may be called by a task that has not begun.
-        "tasks_on_their_way_wake_nobody": (CallersOfCut, "_tasks_to_begin: return ()"),
-    },
+    # A retried task has raised for the last time, and is in a log yet: it looks as if nobody had begun it (trap 27).
+    (a_last_try, ENDED): {"ends_that_may_not_be_the_last_are_forgotten": (TasksOfCut, "unsettled: return frozenset()")},
+    # Whoever is parked may be called by a task that has not begun.
+    (a_task_on_its_way, UNEXPECTED): {"tasks_on_their_way_wake_nobody": (CallersOfCut, "_tasks_to_begin: return ()")},
 }
 MUTANTS = mutants(BROKEN)
 

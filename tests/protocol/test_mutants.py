@@ -13,7 +13,8 @@ from ray_snapshot.simulation.mail.oracle import OracleError
 
 MOST_SEEDS = 150
 WITHIN = (1, 3, 10, 30, MOST_SEEDS)
-PAGE = Path(__file__).parents[2] / "docs" / "protocols.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "protocols.md"
 
 
 def _row(mutant: Mutant, seeds: int) -> str:
@@ -53,11 +54,8 @@ def test_the_protocol_itself_passes_the_seeds_that_catch_the_mutants() -> None:
             run_seeded(profile, seed)
 
 
-ROOT = Path(__file__).parents[2]
-
-
 def test_every_test_and_mutant_that_the_page_names_exists() -> None:
-    page = (ROOT / "docs" / "protocols.md").read_text()
+    page = PAGE.read_text()
     sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     traps = page.split("## Traps")[1].split("\n## ")[0]
     named = set(re.findall(r"`(test_\w+)`", page))
@@ -71,7 +69,7 @@ def test_every_test_and_mutant_that_the_page_names_exists() -> None:
 
 
 def test_the_table_of_mutants_names_each_and_what_catches_it() -> None:
-    page = (ROOT / "docs" / "protocols.md").read_text()
+    page = PAGE.read_text()
     table = page.split("## Mutants")[1].split("\n## ")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", table, re.MULTILINE))
     by_hand = {mutant.name: mutant.shown_by.__name__ for mutant in test_mutants_by_hand.MUTANTS}

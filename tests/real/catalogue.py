@@ -217,13 +217,18 @@ ALL: list[Program] = [
                 Hang(
                     "rewards",
                     "ray-project/ray#26468",
-                    (r"SingleAgentEnvRunner-\d waits", r"reward\(\), not begun, needs CPU 1"),
+                    (r"SingleAgentEnvRunner-\S+ .*waits for reward", r"reward\(\), not begun, needs CPU 1"),
                 ),
             ),
             (
                 "daft",
                 "Daft in an actor, with a UDF that asks it",
-                Hang("asked", "ray-project/ray#3307", (r"Owner-0", r"Owner\.factor"), grade="cannot be told"),
+                Hang(
+                    "asked",
+                    "ray-project/ray#3307",
+                    (r"waits for Owner-0 in Owner\.sum", r"factor of Owner-0 has waited"),
+                    grade="cannot be told",
+                ),
             ),
         )
     ),

@@ -18,16 +18,13 @@ SERVICE, HOST = Script(1, 1, ("service",)), Script(1, 1, ("host",))
 ANALYST, HOST_AND_ANALYST = Script(0, 1, ("analyst",)), Script(0, 1, ("host", "analyst"))
 ANALYST_AND_RESTORE = Script(0, 1, ("analyst",), restores=1)
 SERVICE_AND_HOST = Script(1, 1, ("service", "host"))
-
-
 PROMISED, LOSES, EFFECT, UNSAID = "was promised, and", "would lose messages", "in effect are", "nobody says whether"
 TWICE, GONE, NOT_WITH_DRIVER = "is used twice", "with the analyst it is not", "with the driver it is not"
 
 
 def the_driver_moves_when_the_service_has_agreed(patch: pytest.MonkeyPatch) -> None:
     secured, answered = RecoveringWorld._secured, RecoveringWorld._answered
-    move_to = DriverLine.move_to
-    held: dict[str, Base] = {}
+    move_to, held = DriverLine.move_to, dict[str, Base]()
 
     def later(self: RecoveringWorld, *args: Any) -> None:
         patch.setattr(DriverLine, "move_to", lambda _, base: held.update({base.snapshot_id: base}))
@@ -106,18 +103,12 @@ BROKEN: Broken = {
         # What comes late is its base.
         "the_driver_moves_backwards": (DriverLine, "wants: return True"),
     },
-    (QUIET, LOSES): {
-        # What was sent behind the recording is taken to be in it.
-        "the_journal_is_cut_a_snapshot_too_far": (recovering, "outside: number += 1"),
-    },
-    (QUIET, "kept for ever"): {
-        # It grows for ever.
-        "the_journal_is_never_cut": (recovering, "outside: return [*journal]"),
-    },
-    (HOST, EFFECT): {
-        # Also what is in the snapshot.
-        "all_is_sent_again": (recovering, "sent_again: again_from = again_from and 0"),
-    },
+    # What was sent behind the recording is taken to be in it.
+    (QUIET, LOSES): {"the_journal_is_cut_a_snapshot_too_far": (recovering, "outside: number += 1")},
+    # It grows for ever.
+    (QUIET, "kept for ever"): {"the_journal_is_never_cut": (recovering, "outside: return [*journal]")},
+    # Also what is in the snapshot.
+    (HOST, EFFECT): {"all_is_sent_again": (recovering, "sent_again: again_from = again_from and 0")},
     (Script(1, 1, restores=1), EFFECT): {
         # Though the program asked for it.
         "what_a_restore_has_undone_is_sent_again": (recovering, "sent_again: again_from = again_from or 0"),
@@ -162,10 +153,8 @@ BROKEN: Broken = {
         # Of snapshots that come at once the first is made sure, and nobody hears of the others.
         "the_oldest_counts": (recovering, "newest: return min(found, key=lambda one: one.number)"),
     },
-    (Script(1, 1, ("service",), restores=1), EFFECT): {
-        # The next life of the service goes back to what is given up.
-        "going_back_does_not_move_the_base": (DriverLine, "went_back"),
-    },
+    # The next life of the service goes back to what is given up.
+    (Script(1, 1, ("service",), restores=1), EFFECT): {"going_back_does_not_move_the_base": (DriverLine, "went_back")},
     (ANALYST_AND_RESTORE, NOT_WITH_DRIVER): {
         # The analyst has it.
         "what_is_restored_is_not_held_by_the_driver": (DriverLine, "seek: return True"),
@@ -175,19 +164,13 @@ BROKEN: Broken = {
             "seek: if not self.must_seek(found.snapshot_id): return True",
         ),
     },
-    (Script(0, 1, hiccups=1), UNSAID): {
-        # A question that was not heard stays without an answer.
-        "nobody_asks_again": (DriverLine, "asks_again: return False"),
-    },
+    # A question that was not heard stays without an answer.
+    (Script(0, 1, hiccups=1), UNSAID): {"nobody_asks_again": (DriverLine, "asks_again: return False")},
     # ---- the analyst
-    (QUIET, GONE): {
-        # What is gone back to goes like any other.
-        "nothing_is_pinned": (Retention, "pin"),
-    },
-    (Script(0, 2), GONE): {
-        # What it has a copy of goes before it is pinned.
-        "nothing_is_held_for_the_driver": (Retention, "lend"),
-    },
+    # What is gone back to goes like any other.
+    (QUIET, GONE): {"nothing_is_pinned": (Retention, "pin")},
+    # What it has a copy of goes before it is pinned.
+    (Script(0, 2), GONE): {"nothing_is_held_for_the_driver": (Retention, "lend")},
     (Script(0, 3), GONE): {
         # The service's word about the one before is still on its way.
         "only_the_last_one_lent_is_held": (
@@ -195,9 +178,7 @@ BROKEN: Broken = {
             "lend: self.lent.append(snapshot_id) => self.lent = [snapshot_id]",
         ),
     },
-    (Script(0, 2, restores=1), GONE): {
-        # It was there when it was looked at.
-        "what_is_being_gone_back_to_is_not_held": (Retention, "plan"),
-    },
+    # It was there when it was looked at.
+    (Script(0, 2, restores=1), GONE): {"what_is_being_gone_back_to_is_not_held": (Retention, "plan")},
 }
 MUTANTS = mutants(BROKEN)

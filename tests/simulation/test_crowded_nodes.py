@@ -74,10 +74,8 @@ BROKEN: Broken = {
         ),
         "actors_at_rest_keep_nothing": (rooms.State, "_frees: if self.rooms.rests(index): return True"),
     },
-    (174, "false alarm"): {
-        # What a blocked task has given back counts as held (trap 29).
-        "tasks_that_wait_keep_their_cpu": (room_rows, "_is_cpu: return False"),
-    },
+    # What a blocked task has given back counts as held (trap 29).
+    (174, "false alarm"): {"tasks_that_wait_keep_their_cpu": (room_rows, "_is_cpu: return False")},
     (30, "missed"): {
         # A blocked task counts as having nothing (trap 29).
         "tasks_that_wait_give_back_all": (

@@ -16,8 +16,10 @@ ON, DONE, MORE = (("answer", "n", 1),), (("answer", "m", 1),), (("when", "n", 0,
 PUT, TAKE = (("when", "n", 0, 0, 1),), (("when", "n", 1, 1, -1),)
 BOARD = Actor({"on": ON, "done": DONE, "more": MORE, "put": PUT, "take": TAKE}, {"n": 0, "m": 0})
 BUFFER = BOARD._replace(slots=3)
+SLOW, SLOW_BOARD = (Actor(BOARD.methods, BOARD.state, slots, times_out=True) for slots in (3, 1))
 MAY_SET, MAY_PUT = (Actor({"go": (("may",), ("get", *call))}) for call in (("board", "more"), ("buffer", "put")))
 TAKES = Actor({"go": (("get", "buffer", "take"), ("get", "board", "more"))})
+NO_SLOT, PARKED = (("send", "board", "take"), ("get", "board", "put")), (("send", "a", "go"), ("get", "buffer", "take"))
 SET, GO, UNTIL_ON = ("send", "setter", "go"), ("send", "a", "go"), ("until", (("board", "on"),))
 TURNS, BOTH = ("until", (("a", "on"), ("board", "on"))), ("until", (("board", "on"), ("board", "done")))
 A, B = (Actor({"go": (("until", ((by, "on"),)), *MORE), "on": ON}, {"n": 0}, slots=2) for by in "ba")
@@ -33,8 +35,14 @@ APPS = {
         App((SET, GO, UNTIL_ON), board=BOARD, buffer=BUFFER, setter=TAKES, a=MAY_PUT),
         (2466, 498, 47, 2, 0),
     ),
-    "parked": (App((GO, ("get", "buffer", "take")), buffer=BUFFER, a=MAY_PUT), (57, 19, 0, 0, 1)),
-    "no slot": (App((("send", "board", "take"), ("get", "board", "put")), board=BOARD), (21, 7, 0, 0, 2)),
+    "parked": (App(PARKED, buffer=BUFFER, a=MAY_PUT), (57, 19, 0, 0, 1)),
+    "parked with a timeout": (App(PARKED, buffer=SLOW, a=MAY_PUT), (57, 19, 1, 0, 0)),
+    "so is who sets": (
+        App((SET, GO, UNTIL_ON), board=BOARD, buffer=SLOW, setter=TAKES, a=MAY_PUT),
+        (2466, 498, 49, 0, 0),
+    ),
+    "a timeout, no slot": (App(NO_SLOT, board=SLOW_BOARD), (21, 8, 1, 0, 0)),
+    "no slot": (App(NO_SLOT, board=BOARD), (21, 7, 0, 0, 2)),
 }
 
 
@@ -70,6 +78,7 @@ def app_by_chance(chance: random.Random) -> App:
     def actor() -> Actor:
         on = (("tick", "c", 3), pick((("answer", "c", 3), *ON))) if chance.random() < 0.2 else ON
         methods = {**BOARD.methods, "on": on, "low": program(), "high": program("low", "low", "low")}
-        return Actor(methods, {"n": pick((0, 0, 1)), "m": 0, "c": 0}, pick((1, 1, 2, 3)), pick((True, False, False)))
+        kinds = pick((True, False, False)), pick((True, False))
+        return Actor(methods, {"n": pick((0, 0, 1)), "m": 0, "c": 0}, pick((1, 1, 2, 3)), *kinds)
 
     return App(program("high", "high", "high"), **{name: actor() for name in names})

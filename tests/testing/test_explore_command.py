@@ -15,7 +15,7 @@ from terminals import Terminal
 from ray_snapshot import cli
 from ray_snapshot.examples import bank_without_ray
 from ray_snapshot.testing import explore as explore_states
-from ray_snapshot.testing import exploring, memory, replay
+from ray_snapshot.testing import memory, replay
 from ray_snapshot.views import tables
 
 BANK = "ray_snapshot.examples.bank_without_ray"
@@ -136,7 +136,6 @@ def test_a_terminal_shows_how_far_a_search_has_come(monkeypatch: pytest.MonkeyPa
         tables, "console", lambda **_: Console(file=terminal, force_terminal=True, force_interactive=True, width=120)
     )
     monkeypatch.setattr(memory.Pace, "is_due", lambda _: True)
-    monkeypatch.setattr(exploring, "EVERY", 1)
     monkeypatch.setattr(Status, "update", lambda _, text: shown.append(text))
     assert cli.main(["explore", f"{BANK}:bank", "--always", f"{BANK}:money"]) == 0
     assert len(shown) == 21

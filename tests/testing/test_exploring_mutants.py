@@ -9,7 +9,19 @@ import test_exploring_is_exact as exact
 import test_judged_states as judged
 import test_timers_in_time as times
 
-from ray_snapshot.testing import calls, exploring, instants, judging, liveness, records, space, stage, timing, values
+from ray_snapshot.testing import (
+    calls,
+    execution,
+    exploring,
+    instants,
+    judging,
+    liveness,
+    records,
+    space,
+    stage,
+    timing,
+    values,
+)
 from ray_snapshot.testing.space import Space
 
 
@@ -117,7 +129,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], object]]] = {
         stage.Stage, "_compare", lambda *_: None, tests.test_an_action_that_does_something_else_when_it_is_done_again_is_named
     ),
     "an action may go on where it waits": (
-        stage.Stage, "_check_unwound", lambda *_: None, tests.test_an_action_that_catches_its_unwinding_is_told_the_line
+        execution.Execution, "check_unwound", lambda *_: None, tests.test_an_action_that_catches_its_unwinding_is_told_the_line
     ),
     "sets as they come": (
         values._Canonical, "reducer_override", _unordered, judged.test_sets_in_another_order_and_equal_texts_are_one_state

@@ -72,7 +72,7 @@ def each_state(
         seen = set(states)
         for state in states:
             look(space, shown, state)
-            for move in space.moves(state):
+            for move in (move for task in space.tasks(state) for move in space.moves_of(state, task)):
                 if move.after not in seen and len(seen) < most:
                     seen.add(move.after)
                     states.append(move.after)

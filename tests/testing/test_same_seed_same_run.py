@@ -19,7 +19,7 @@ import ray_snapshot as rs
 from ray_snapshot import testing
 from ray_snapshot.errors import NotDeterministicError
 from ray_snapshot.protocol.choosing import PROTOCOLS
-from ray_snapshot.testing import stage
+from ray_snapshot.testing import kept, stage
 from ray_snapshot.testing.acts import Act
 from ray_snapshot.testing.stage import Stage
 from ray_snapshot.testing.values import encoded, state_of
@@ -110,54 +110,6 @@ def test_an_answer_to_one_machine_wakes_another_that_waits_for_it() -> None:
         assert run.machines["waiter"].got == 7, f"seed {seed}"
 
 
-class Grower(rs.SnapshotMixin):
-    """Its attributes are set in no order of their names, and one of them is never plain for long."""
-
-    def __init__(self) -> None:
-        self.zeal = 0
-        self.beds: list[dict[str, int]] = []
-        self.seen: Any = None
-        self.orders: list[Any] = []
-
-    def grow(self, left: int, *, planted: list[int]) -> None:
-        self.zeal += 1
-        self.beds.append({"left": left})
-        planted.append(left)
-        self.orders.append([*vars(self)])
-        if isinstance(self.seen, set):
-            self.orders.append([*self.seen])
-        self.seen = planted
-        if left % 4 == 0:
-            self.seen = set()
-            self.seen.add(8)
-            self.seen.add(0)  # in a set made anew the other one comes first
-        if left == 6:
-            self.age = 1
-        if left:
-            self.handle.grow.send(left - 1, planted=planted)
-            planted.append(-1)
-
-
-def growing(system: Any) -> None:
-    system.spawn(Grower, name="grower").grow.send(12, planted=[])
-
-
-def test_a_machine_that_keeps_its_object_does_what_one_made_anew_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = testing.simulate(growing, seed=3, snapshots=4)
-    body = Stage.body
-    made: list[str] = []
-    monkeypatch.setattr(Stage, "_body_of", lambda self, act: made.append(act.machine) or self.body(*_of(act)))
-    anew = testing.simulate(growing, seed=3, snapshots=4)
-    assert made.count("grower") > 13
-    assert _facts(kept) == _facts(anew)
-    assert encoded(state_of(kept.machines["grower"])) == encoded(state_of(anew.machines["grower"]))
-    monkeypatch.undo()
-    made.clear()
-    monkeypatch.setattr(Stage, "body", lambda self, *of: made.append(of[0]) or body(self, *of))
-    testing.simulate(growing, seed=3, snapshots=0)
-    assert 0 < made.count("grower") < 13 + 6, "actions that are done twice, and those behind a set"
-
-
 class Sparse(rs.SnapshotMixin):
     """All that it has are atoms; they come and go, in no order of their names."""
 
@@ -196,7 +148,8 @@ def test_atoms_that_are_not_copied_as_bytes_change_no_run(kind: Any, monkeypatch
         return self.body(*_of(act))
 
     loose = testing.simulate(living, seed=3, snapshots=4)
-    monkeypatch.setattr(stage, "are_atoms", lambda _: False)
+    for module in (stage, kept):
+        monkeypatch.setattr(module, "are_atoms", lambda _: False)
     monkeypatch.setattr(Stage, "_body_of", copied)
     as_bytes = testing.simulate(living, seed=3, snapshots=4)
     monkeypatch.undo()

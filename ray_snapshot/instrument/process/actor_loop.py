@@ -29,6 +29,7 @@ from ray_snapshot.instrument.process.coroutines import (
     running_loop,
     site_of,
     task_behind,
+    timers_of,
 )
 from ray_snapshot.instrument.process.handed import HandedWork, Look, ThreadWait, executed
 from ray_snapshot.instrument.process.primitives import Primitives
@@ -147,11 +148,12 @@ class ActorLoop:
         by_thread = executed(frames) if handed.waits else {}
         waits_of_threads = {one: handed.waits[by_thread[one]] for one in by_thread if by_thread[one] in handed.waits}
         found: list[int] = []
-        primitives = Primitives(self._all_coroutines())
+        primitives, timers = Primitives(self._all_coroutines()), timers_of(self.loop)
         look = cache(lambda: Look(handed.waits))
         for call_id, (task, coroutine) in self.coroutines.items():
             running = ledger.running.get(call_id)
-            site = parked_at(task, coroutine) if running is not None and not running.waits else None
+            is_free = running is not None and not running.waits and not timers[id(task)]  # else a timeout ends it
+            site = parked_at(task, coroutine) if is_free else None
             if site is not None:
                 sites[call_id], what = site, primitives.of(frames_of(coroutine))
                 since = first_seen(task, now)
@@ -198,15 +200,16 @@ class ActorLoop:
         yield from (coroutine for _, coroutine in self.coroutines.values())
         yield from (task.get_coro() for task in asyncio.all_tasks(self.loop))
 
-    def background(self, asking: Collection[str | None]) -> str:
+    def background(self, asking: Collection[str | None], timed: Mapping[str | None, Sequence[Any]]) -> str:
         """What may act on the loop besides calls; "" if nothing can, as where a call blocks it. `asking`: calls that only
-        ask."""
+        ask; `timed`: the tasks by which each waits with a timeout."""
         if not self.is_async or self.blocking_call is not None:
             return ""
         if self.has_many_loops:
             return "tasks and timers on the loops"
         calls = [*(task for task, _ in self.coroutines.values()), *self.wait_tasks.values()]
-        asleep = (task for call, (task, _) in self.coroutines.items() if call in asking)
+        asleep = [task for call, (task, _) in self.coroutines.items() if call in asking]
+        asleep += [task for call in asking for task in timed.get(call, ())]
         return "" if self.loop is None else background(self.loop, calls, asleep)
 
     def resolved(self, report: MachineReport) -> MachineReport:

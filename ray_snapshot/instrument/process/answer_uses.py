@@ -55,9 +55,12 @@ Chain = tuple[tuple[CodeType, int], ...]
 """The functions that lead to a call, the innermost first, each with the instruction that it is at."""
 
 Place = tuple[Chain, str]
-"""Where it is asked, and by which function of Ray's that has not given what it is asked for; "": by any that has."""
+"""Where it is asked, and by which function of Ray's that has not given what it is asked for; "": by any that has. For a wait
+with a timeout outside of Ray: `AWAIT` if that raises, `WAIT`, or `SLEEP`; behind `IDLE`, if its loop may do nothing else."""
 
-_RAISE = ("ray.get", "ray.get_actor", "await")
+AWAIT, WAIT, SLEEP, IDLE = "await", "wait", "sleep", "idle "
+
+_RAISE = ("ray.get", "ray.get_actor", AWAIT)
 """Functions that raise if they cannot give it."""
 
 _HELPERS = 5
@@ -74,9 +77,11 @@ def chain_of(frames: Iterable[FrameType]) -> Chain:
 
 def asking(place: Place) -> Asking:
     """Where the loop asks, as far as one is seen, and what it does; reads files."""
-    innermost, passed, function = Asking("", Use.UNKNOWN), Use.RETURNED, place[1]
+    innermost, passed, function = Asking("", Use.UNKNOWN), Use.RETURNED, place[1].removeprefix(IDLE)
+    is_idle = function != place[1] or function == SLEEP
     for code, instruction in place[0]:
-        line, use = _use_at(code, instruction, passed, function)
+        line, use = _use_at(code, instruction, passed, function, is_idle)
+        use = Use.ONCE if use is Use.UNKNOWN and is_idle else use
         function = "" if function in _RAISE and use is not Use.RETURNED else function
         site = Asking(f"{code.co_filename}:{line}", use)
         if use not in (Use.RETURNED, Use.PART, Use.ONCE):
@@ -89,13 +94,13 @@ def asking(place: Place) -> Asking:
 _PASSED = [Use.RETURNED, Use.PART, Use.ONCE]
 
 
-def _use_at(code: CodeType, instruction: int, passed: Use, function: str) -> tuple[int, Use]:
+def _use_at(code: CodeType, instruction: int, passed: Use, function: str, is_idle: bool) -> tuple[int, Use]:
     """The line, and the use of the expression that this instruction is in; `passed`: what of the answer that is."""
     line, last_line, column, last_column = next(itertools.islice(code.co_positions(), instruction // 2, None))
     try:
         if line is None or last_line is None or column is None or last_column is None:
             return line or 0, Use.UNKNOWN
-        use = use_in(_tree(code.co_filename), (line, column, last_line, last_column), passed, function)
+        use = use_in(_tree(code.co_filename), (line, column, last_line, last_column), passed, function, is_idle)
         is_other = use is Use.UNTIL and code not in _codes(code.co_filename)
         return line, Use.OPEN if is_other else use
     except Exception:  # a source of whatever form; it is of no importance to the app
@@ -140,8 +145,15 @@ _FUNCTIONS, _LOOPS = nodes("FunctionDef AsyncFunctionDef Lambda"), nodes("While 
 _WHOLE, _ENDS, _ORDERS = nodes("Await NamedExpr"), nodes("Break Return Raise"), nodes("Lt LtE Gt GtE")
 
 
-def use_in(tree: ast.Module, place: tuple[int, int, int, int], passed: Use = Use.RETURNED, function: str = "") -> Use:
-    """Of the call or `await` at (line, column, last line, last column); columns count bytes. `function`: see `Place`."""
+def use_in(
+    tree: ast.Module,
+    place: tuple[int, int, int, int],
+    passed: Use = Use.RETURNED,
+    function: str = "",
+    is_idle: bool = False,
+) -> Use:
+    """Of the call or `await` at (line, column, last line, last column); columns count bytes. `function`, `is_idle`: see
+    `Place`."""
     calls = (one for one in ast.walk(tree) if isinstance(one, (ast.Call, ast.Await)))
     node = next((one for one in calls if _place(one) == place), None)
     if node is None:
@@ -159,6 +171,7 @@ def use_in(tree: ast.Module, place: tuple[int, int, int, int], passed: Use = Use
         above = [caught, *_above(caught)]
     elif (
         passed is not Use.ONCE
+        and function not in (WAIT, SLEEP)
         and isinstance(statement, ast.Expr)
         and all(isinstance(one, _WHOLE) for one in above[:at])
     ):
@@ -173,6 +186,9 @@ def use_in(tree: ast.Module, place: tuple[int, int, int, int], passed: Use = Use
     endless = [one for one in loops if not _ends_by_itself(one, node, statement, function)]
     if not endless:
         return Use.BOUNDED if loops else Use.ONCE
+    is_endless = function == SLEEP and _ends_by_errors(endless[0])
+    if is_endless or (is_idle and not _only_looks(endless[0], node, statement, function)):
+        return Use.ONCE  # it waits for nothing, or works between
     is_until = not function and passed is Use.RETURNED and len(loops) == 1
     if is_until and _ends_by_answer(endless[0], node, statement):
         return Use.UNTIL
@@ -217,7 +233,7 @@ def _ends_by_itself(loop: ast.AST, node: ast.AST, statement: ast.AST, function: 
     """Whether a clock or a counter of its rounds ends it, or the end of what it goes through."""
     if not isinstance(loop, ast.While):
         return _ENDLESS.match(ast.unparse(loop.iter)) is None  # type: ignore[attr-defined]
-    counted, of_replies = set[str](), _targets(statement) if function == "ray.wait" else set()
+    counted, of_replies = set[str](), _targets(statement) if function in ("ray.wait", WAIT) else set()
     for one in itertools.takewhile(lambda one: not _may_skip(one), _round(loop.body, statement, function)):
         if isinstance(one, (ast.Assign, ast.AugAssign)) and one is not statement:
             is_counter = of_replies.isdisjoint(part.id for part in ast.walk(one.value) if isinstance(part, ast.Name))
@@ -277,6 +293,9 @@ _TESTS = nodes("Name Constant Compare BoolOp UnaryOp NamedExpr GeneratorExp List
 _TESTS += nodes("unaryop cmpop boolop")
 _IDLE = nodes("If Pass Continue Expr Name Constant JoinedStr FormattedValue expr_context")
 _SAYS = re.compile(r"print|(time|asyncio)\.sleep|_?(log|logger|logging)\.(debug|info|warning)", re.IGNORECASE)
+_LOOKS = re.compile(
+    r"(^|\.)(len|all|any|poll|is_set|is_alive|done|empty|full|qsize|exists|get|time|monotonic|perf_counter)$"
+)
 
 
 def _ends_by_answer(loop: ast.AST, node: ast.AST, statement: ast.AST) -> bool:
@@ -304,6 +323,19 @@ def _ends_by_answer(loop: ast.AST, node: ast.AST, statement: ast.AST) -> bool:
     return all(_is_of_answer(test, node, names) for test in tests) and all(
         _is_idle(one) for one in ast.walk(loop) if id(one) not in seen
     )
+
+
+def _only_looks(loop: ast.AST, node: ast.AST, statement: ast.AST, function: str) -> bool:
+    """Whether a loop that waits in vain does nothing but look, and say so; its tests may call what they like."""
+    tests = [node, getattr(loop, "test", None), *(test for tests, _ in _ends(loop) for test in tests)]
+    seen = {id(part) for test in tests if test is not None for part in ast.walk(test)}
+    done = list[ast.AST]()
+    for one in _round(getattr(loop, "body", []), statement, function):
+        done.append(one)
+        if isinstance(one, (ast.Continue, *_ENDS)):
+            break
+    calls = (part for one in done for part in ast.walk(one) if isinstance(part, ast.Call) and id(part) not in seen)
+    return all(_SAYS.fullmatch(name) or _LOOKS.search(name) for name in (ast.unparse(one.func) for one in calls))
 
 
 def _is_of_answer(test: ast.expr, node: ast.AST, names: set[str]) -> bool:

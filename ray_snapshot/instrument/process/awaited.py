@@ -99,7 +99,7 @@ def _is_blocked(thread: threading.Thread, wait: BlockedThread | None, is_in_ray:
 def _awaited(until: float, calls: Iterable[tuple[Any, Any]], is_known: Callable[[Any], bool]) -> Iterator[LongWait]:
     objects = _objects(until, is_known)
     running = {future.get_loop() for future in objects}
-    for task, coroutine in [*calls, *_main_tasks(running)] if objects else ():
+    for task, coroutine in [*calls, *main_tasks(running)] if objects else ():
         lacks = held_up_by(task, coroutine)
         if lacks and lacks <= objects.keys() and not _may_run_out(task.get_loop()):
             yield LongWait(min(objects[one] for one in lacks), site_of(coroutine) or "")
@@ -115,9 +115,10 @@ def _objects(until: float, is_known: Callable[[Any], bool]) -> Mapping[Any, floa
     return found
 
 
-def _main_tasks(running: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+def main_tasks(running: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """The tasks for which alone loops are run, each with its coroutine."""
     for loop in running:
-        for task in asyncio.all_tasks(loop):
+        for task in asyncio.all_tasks(loop) if loop is not None else ():
             left = getattr(task, "_callbacks", None) or ()
             if any(getattr(callback, "__qualname__", "") in _MAIN for callback, _ in left):
                 yield task, task.get_coro()

@@ -4,9 +4,10 @@ The thread of such a call stands still, so the call's machine is recorded at onc
 what else is recorded:
 
 - Only this process may end it, and none of the app's own threads here can act: the call is in a *local* wait, like `await` of
-  an asyncio lock. A call that runs here now, or a later one, may end it. `_is_all_known` says when that is certain: no compiled
+  an asyncio lock. A call that runs here now, or a later one, may end it. `_unknown` says when that is certain: no compiled
   code calls in, the app handles no signal in this thread, and garbage was collected after the wait began.
-- Anything else may end it: the call counts as active. After `LONG_S` the snapshot lists the wait (coverage, `unexplained`).
+- Anything else may end it: the call counts as active. After `LONG_S` the snapshot lists the wait (coverage, `unexplained`);
+  before that it is too early to tell, unless something seen may end it.
 
 Callers hold the lock of the process.
 """
@@ -16,23 +17,26 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.instrument import capacity
 from ray_snapshot.instrument.here import own_threads
+from ray_snapshot.instrument.process.answer_uses import Use
 from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads
 from ray_snapshot.instrument.process.coroutines import held_up_by, last_before, parked_at, site_of
 from ray_snapshot.instrument.process.handed import awaited_task, awaited_thread, executed, joins
 from ray_snapshot.instrument.process.kernel_waits import kernel_wait
+from ray_snapshot.instrument.process.lock_holders import LockHolders
 from ray_snapshot.instrument.process.other_loops import goes_on
+from ray_snapshot.instrument.process.polls import Poll, PolledMethod
 from ray_snapshot.instrument.process.reports import LongWait
-from ray_snapshot.instrument.process.signals import is_timer_set, signals_may_act
+from ray_snapshot.instrument.process.signals import handled_signals, is_timer_set
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import DRIVER, LONG_S
-from ray_snapshot.protocol.calls import Awaited
+from ray_snapshot.protocol.calls import Awaited, CallWait
 from ray_snapshot.runtime.here import PACKAGES, RAYS, USERS, frames_of_threads, outward, place, rank_of
 
 if TYPE_CHECKING:
@@ -51,6 +55,8 @@ class BlockedCalls:
         self.threads = BlockedThreads()
         self.long_waits: tuple[LongWait, ...] = ()
         """The waits longer than `LONG_S` that anything but this process may end, as of the last `park`."""
+        self.young: list[Poll] = []
+        """Shorter ones that only this process may end, as of the last `park`."""
         self.on_loop: str | None = None
         """The call that blocks the event loop of an async actor by such a wait, as of the last `park`."""
         self.wait_at_rest: BlockedThread | None = None
@@ -70,19 +76,30 @@ class BlockedCalls:
         if calls != self._calls_seen:
             self._calls_seen, self._changed_at = calls, now
         waiting, wait_ids = list(self.calls()), list[int]()
-        beside = self._waits_beside(frames, now) if waiting else []  # looked at before those whose waits they may end
+        methods = {
+            thread: process.ledger.running[call].method for call, thread in process.threads.items() if call in calls[1]
+        }
+        locks = LockHolders(methods, frames)
+        beside = self.waits_beside(frames, now) if waiting else []  # looked at before those whose waits they may end
         for call_id, thread in waiting:
             one = self._blocked(thread, frames, now)
             if one is None:
                 continue
+            if one.is_for_a_lock:
+                one = replace(one, function=locks.of(frames[thread]) or one.function)
             if (task := awaited_task(thread, frames)) is not None:
                 one = _of_coroutine(one, last_before(task).get_coro())
             is_long = now - one.since >= LONG_S
-            is_proven = self._is_all_known(one, now) and is_long and beside == [] and call_id is not None
+            unknown = self._unknown(call_id, one, now)
+            is_proven = unknown is None and is_long and beside == [] and call_id is not None
             if call_id is None and one.is_at_rest:
                 self.wait_at_rest = one if is_long and beside == [] and not process.ledger.waits else None
+            elif not is_long and one.is_local and beside is not None:
+                self.young.append(_poll(call_id, one))
             elif is_long and not is_proven and not self._goes_on(thread, frames):
-                one = replace(one, about=one.about or self._awaited_thread(thread, frames))
+                one = replace(
+                    one, about=self._joined(one.about) or self._awaited_thread(thread, frames) or unknown or ""
+                )
                 waits = (one, *(each for each in beside or () if now - each.since >= LONG_S))
                 long = (LongWait(each.since, each.call_site, each.what) for each in waits)
                 self.long_waits = tuple(dict.fromkeys((*self.long_waits, *long)))
@@ -94,7 +111,7 @@ class BlockedCalls:
         """Note a wait in the ledger; returns its id."""
         process = self.process
         self.on_loop = call_id if process.actor_loop.is_async and not process.actor_loop.has_many_loops else None
-        self._parked[thread] = self._native(thread) or 0
+        self._parked[thread] = self.native_of(thread) or 0
         return process.ledger.wait(
             call_id,
             (),
@@ -129,7 +146,7 @@ class BlockedCalls:
 
     def forget(self) -> None:
         """Drop what the last `park` noted."""
-        self.long_waits, self._parked, self.on_loop, self.wait_at_rest = (), {}, None, None
+        self.long_waits, self.young, self._parked, self.on_loop, self.wait_at_rest = (), [], {}, None, None
 
     def is_loop_still(self) -> bool:
         """Whether the loop of an async actor stands still outside of Ray's calls."""
@@ -162,7 +179,7 @@ class BlockedCalls:
     def _blocked(self, thread: int, frames: Mapping[int, FrameType], now: float) -> BlockedThread | None:
         """The wait of a thread (its ident), once it has lasted for `settled_thread_s`."""
         process, frame = self.process, frames.get(thread)
-        native = self._native(thread)
+        native = self.native_of(thread)
         if frame is None or native is None or is_timer_set(thread):
             return None
         one = self.threads.look(native, frame, now)
@@ -173,7 +190,8 @@ class BlockedCalls:
             return None
         return one
 
-    def _native(self, thread: int) -> int | None:
+    def native_of(self, thread: int) -> int | None:
+        """The native id of a thread that runs calls, or the program; None if that is not known."""
         main = threading.main_thread()
         return main.native_id if thread == main.ident else self.process.native_threads.get(thread)
 
@@ -196,11 +214,14 @@ class BlockedCalls:
         is_in = "" if at is None else f", which is in {at.frame.f_code.co_qualname} ({at})"
         return "" if name is None else f"the {'end' if joins(frames[thread]) else 'result'} of thread {name}{is_in}"
 
-    def _waits_beside(self, frames: Mapping[int, FrameType], now: float) -> list[BlockedThread] | None:
-        """The waits of the app's own threads that something outside of this process may end; None if such a thread acts."""
+    def waits_beside(
+        self, frames: Mapping[int, FrameType], now: float, idle: Collection[int] = ()
+    ) -> list[BlockedThread] | None:
+        """The waits of the app's own threads, but for these, that something outside of this process may end; None if such a
+        thread acts."""
         waits = []
         for thread in own_threads():
-            if thread.ident in self.process.handed.waits:
+            if thread.ident in self.process.handed.waits or thread.ident in idle:
                 continue
             one = self.threads.wait_of(thread, frames.get(thread.ident or 0), now)
             if one is None:
@@ -209,20 +230,39 @@ class BlockedCalls:
                 waits.append(one)
         return waits
 
-    def _is_all_known(self, one: BlockedThread, now: float) -> bool:
-        """Whether a wait is local, and nothing but threads, calls and callbacks that are followed can end it."""
-        if not one.is_local or self.process.reloading.keeps or self.process.actor_loop.has_many_loops:
-            return False  # what stands on other loops is not followed
-        collections = capacity.COLLECTIONS
+    def _unknown(self, call_id: str | None, one: BlockedThread, now: float) -> str | None:
+        """What might end a wait beside threads, calls and callbacks that are followed, for a person; "" if it is not known yet;
+        None if nothing can."""
+        process, collections = self.process, capacity.COLLECTIONS
+        if not one.is_local or process.reloading.keeps:
+            return ""
+        if process.actor_loop.has_many_loops:
+            others = [call.method for key, call in process.ledger.running.items() if not call.waits and key != call_id]
+            return f"what its other concurrency groups may do{f' ({others[0]} runs)' if others else ''}"
         if collections.are_since(self._quiet_since(one)):
-            return not (collections.may_be_called or signals_may_act())
+            if handled := handled_signals():
+                return f"what the app's handler of {', '.join(handled)} may do"
+            return "what compiled code may do, which can call the app" if collections.may_be_called else None
         if now - one.since >= COLLECT_S:
             collections.collect()
-        return False
+        return ""
+
+    def _joined(self, about: str) -> str:
+        """What a wait is for; of a pipe with the child process that has ended badly, which may have had its other end."""
+        ended = self.process.recording.meter.ended if about == "a pipe" else ()
+        children = (f"child process {one.pid} ({one.program}) has ended with {one.how}" for one in ended)
+        return ", and ".join(filter(None, (about, *children)))
 
     def _quiet_since(self, one: BlockedThread) -> float:
         """Since when a thread has waited, and no other call has begun or ended here."""
         return max(one.since, self._changed_at)
+
+
+def _poll(call_id: str | None, one: BlockedThread) -> Poll:
+    """A wait of which it is too early to tell."""
+    wait = CallWait(0, call_id, (), 1, one.since, one.call_site, may_act=True, is_local=True, what=one.function)
+    asked = PolledMethod("", one.function, one.call_site, 1, "")
+    return Poll(call_id, "", one.since, (asked,), Use.UNKNOWN.value, (), is_young=True, wait=wait)
 
 
 def _of_coroutine(one: BlockedThread, coroutine: Any) -> BlockedThread:

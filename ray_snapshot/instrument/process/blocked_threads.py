@@ -12,7 +12,6 @@ Reads frames and objects as they are; runs no code of the app. Standard library 
 
 from __future__ import annotations
 
-import _thread
 import gc
 import queue
 import sys
@@ -28,19 +27,20 @@ from ray_snapshot.instrument.process.called import awaited_object, call_names
 from ray_snapshot.instrument.process.handed import is_parked, joins, unlisted
 from ray_snapshot.instrument.process.kernel_waits import (
     A_SIGNAL,
+    SLEEP,
     STANDARD_INPUT,
     KernelWait,
     described_child,
     kernel_wait,
     standing,
 )
+from ray_snapshot.instrument.process.lock_holders import LOCKS
 from ray_snapshot.instrument.process.other_loops import is_at_rest
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import EVENT_WAIT
 from ray_snapshot.runtime.here import RAYS, STANDARD, frames_of_threads, place, rank_of
 
-_LOCKS = (_thread.LockType, threading._CRLock, _thread.RLock)  # type: ignore[attr-defined]
-_ENDED_BY_THREADS = {"acquire": _LOCKS, "get": (queue.SimpleQueue,)}
+_ENDED_BY_THREADS = {"acquire": LOCKS, "get": (queue.SimpleQueue,)}
 """Methods in C that wait for another thread, with the classes that have them."""
 
 
@@ -68,6 +68,11 @@ class BlockedThread:
     """What it waits for, for a person: "child process 17 (sleep), which is alive"; "" if that is not known."""
     is_local: bool
     """Whether only other threads, calls and callbacks of this process may end it."""
+
+    @property
+    def is_for_a_lock(self) -> bool:
+        """Whether the app's own line waits for a lock."""
+        return self.is_local and self.function.endswith(".acquire")
 
     @property
     def is_at_rest(self) -> bool:
@@ -109,7 +114,7 @@ class BlockedThreads:
             if len(self._looks) > LIMITS.looked_at_threads:
                 self._looks.clear()
             look = self._looks[thread] = _Look(key, now)
-        about = "" if is_local else _awaited_child(frame) or (waits_in.awaited() if waits_in is not None else "")
+        about = "" if is_local else awaited_child(frame) or (waits_in.awaited() if waits_in is not None else "")
         at = place(frame)
         site, inside = ("", "") if at is None else (at.call_site, at.inside)
         return BlockedThread(look.since, site, inside or _called_name(frame), about, is_local)
@@ -143,12 +148,24 @@ class BlockedThreads:
         return frame is None or look is None or look.key != standing(thread, frame)
 
 
-def _is_local(frame: FrameType, waits_in: KernelWait | None) -> bool:
+def timed_function(thread: int, frame: FrameType) -> str | None:
+    """What the app called, if a thread (its native id) waits with a timeout, or sleeps: for what only this process, or a child
+    of it, does, as far as it is for anything. None if not."""
+    waits_in, at = kernel_wait(thread, is_timed=True), place(frame)
+    if at is None:
+        return None
+    if waits_in is not None and waits_in.kind == SLEEP:
+        is_own = frame.f_code is at.frame.f_code
+        return "time.sleep" if is_own else at.inside if awaited_child(frame) else None
+    return at.inside or _called_name(frame) if _is_local(frame, waits_in, is_timed=True) else None
+
+
+def _is_local(frame: FrameType, waits_in: KernelWait | None, *, is_timed: bool = False) -> bool:
     """Whether only this process can end the wait of a thread whose innermost frame this is."""
-    if is_parked(frame) or joins(frame):
+    if is_parked(frame, is_timed=is_timed) or joins(frame, is_timed=is_timed):
         return True
     if waits_in is None or not waits_in.is_lock:
-        return waits_in is not None and is_at_rest(frame)
+        return waits_in is not None and not is_timed and is_at_rest(frame)
     names = call_names(frame.f_code, frame.f_lasti)
     if names is None or names[0] not in _ENDED_BY_THREADS:
         return False
@@ -162,7 +179,7 @@ def _called_name(frame: FrameType) -> str:
     return ".".join([names[1], *names[2], names[0]]) if names is not None and names[1] else ""
 
 
-def _awaited_child(frame: FrameType) -> str:
+def awaited_child(frame: FrameType) -> str:
     """The child process that a thread waits for, by the `Popen` of `subprocess` or `multiprocessing` in its frames."""
     for one, _ in walk_stack(frame):
         module = str(one.f_globals.get("__name__", ""))

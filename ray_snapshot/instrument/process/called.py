@@ -23,7 +23,7 @@ def awaited_object(frame: FrameType, variable: str, attributes: tuple[str, ...])
 
 @lru_cache(256)
 def call_names(code: CodeType, at: int) -> tuple[str, str, tuple[str, ...]] | None:
-    """(method, variable, attributes) of the call at an instruction, as in `a.b.method(constants)`; None if it is another one.
+    """(method, variable, attributes) of the call at an instruction, as in `a.b.method(names, ...)`; None if it is another one.
 
     The variable is "" where the method is that of no name: `a().method()`.
     """
@@ -34,18 +34,24 @@ def call_names(code: CodeType, at: int) -> tuple[str, str, tuple[str, ...]] | No
     if before[-1].opname != "BEFORE_WITH":
         if not before[-1].opname.startswith("CALL"):
             return None
-        constants = 0
-        while chain and chain[-1].opname in ("PRECALL", "KW_NAMES", "CACHE", "LOAD_CONST"):
-            constants += chain.pop().opname == "LOAD_CONST"
-        if not chain or constants != before[-1].arg or chain[-1].opname not in ("LOAD_METHOD", "LOAD_ATTR"):
+        given = 0
+        while chain and (chain[-1].opname in _BEFORE_A_CALL or given < (before[-1].arg or 0)):
+            one = chain.pop().opname
+            given += one.startswith(_LOADS)
+            if not one.startswith((*_LOADS, *_BEFORE_A_CALL, "LOAD_ATTR")):
+                return None
+        if not chain or chain[-1].opname not in ("LOAD_METHOD", "LOAD_ATTR"):
             return None
         method = str(chain.pop().argval)
     attributes: list[str] = []
     while chain and chain[-1].opname == "LOAD_ATTR":
         attributes.append(str(chain.pop().argval))
-    if not chain or not chain[-1].opname.startswith(("LOAD_FAST", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF")):
+    if not chain or not chain[-1].opname.startswith(_LOADS[1:]):
         return method, "", ()
     return method, str(chain[-1].argval), tuple(reversed(attributes))
+
+
+_LOADS, _BEFORE_A_CALL = ("LOAD_CONST", "LOAD_FAST", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"), ("PRECALL", "KW_NAMES")
 
 
 def local_variable(frame: FrameType, name: str) -> Any:

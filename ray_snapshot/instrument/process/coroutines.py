@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import PurePath
@@ -62,13 +63,13 @@ def site_of(coroutine: Any) -> str | None:
 def background(loop: asyncio.AbstractEventLoop, calls: Iterable[Any], asking: Iterable[Any] = ()) -> str:
     """What may act on the loop besides new calls and the tasks of `calls`, for the coverage; "" if nothing can.
 
-    `asking`: tasks that do nothing but ask, whose own sleep is no timer.
+    `asking`: tasks that do nothing but ask, or wait with a timeout, whose own sleep is no timer.
     """
     found = loops.pending(loop)
     if found is None:
         kind = type(loop)
         return f"the event loop ({kind.__module__}.{kind.__qualname__}, whose timers cannot be seen)"
-    known = {*calls, asyncio.current_task(loop)}
+    known = {*calls, *(asking := [*asking]), asyncio.current_task(loop)}
     has_tasks = not all(_is_waiting(task) for task in asyncio.all_tasks(loop) if task not in known)
     acting = {
         "tasks": has_tasks,
@@ -93,9 +94,17 @@ def _under_timeout(callback: Any) -> Any:
     return timeout._task if type(timeout) is asyncio.Timeout else callback  # type: ignore[attr-defined]
 
 
+def timers_of(loop: Any) -> Counter[int]:
+    """How many timers of a loop wake or cancel each future or task, by its id; nothing of a loop that is not known."""
+    found = loops.pending(loop)
+    if found is None:
+        return Counter()
+    return Counter(id(_under_timeout(part)) for timer in found.timers for part in _parts(gc.get_referents(timer)))
+
+
 def _is_waiting(task: Any) -> bool:
     """Whether a task that runs no call waits for a tracked reply, or for something of its own loop."""
-    if _wait_of(task) is not None or (reply_of(getattr(task, "_fut_waiter", None)) is not None and not _goes_on(task)):
+    if wait_of(task) is not None or (reply_of(getattr(task, "_fut_waiter", None)) is not None and not _goes_on(task)):
         return True
     frames = frames_of(task.get_coro()) if isinstance(task, asyncio.Task) else []
     return bool(frames) and _is_local(frames[-1]) and not _goes_on(task)
@@ -170,12 +179,12 @@ def _own_waits(
     frames = frames_of(coroutine)
     if not frames or _goes_on(task):
         return _free(own)
-    if (wait_id := _wait_of(task)) is not None:
+    if (wait_id := wait_of(task)) is not None:
         alone = [wait for wait in own if wait.wait_id == wait_id]
         return (alone, alone) if alone else _free(own)
-    children, needs_all, raises = _children(task, frames)
+    children, needs_all, raises = children_of(task, frames)
     pending = [child for child in children if not child.done()]
-    awaited = {_wait_of(child) for child in pending}
+    awaited = {wait_of(child) for child in pending}
     found = [wait for wait in own if wait.wait_id in awaited]
     is_stuck = all(_is_waiting(child) for child in pending)
     if not (found and is_stuck) or len(awaited - {None}) > len(found) or (not needs_all and len(found) < len(children)):
@@ -193,7 +202,7 @@ def _free(own: list[CallWait]) -> tuple[list[CallWait], list[CallWait]]:
     return [replace(own[0], may_act=True)], own
 
 
-def _children(task: Any, frames: list[Any]) -> tuple[list[Any], bool, bool]:
+def children_of(task: Any, frames: list[Any]) -> tuple[list[Any], bool, bool]:
     """(what a coroutine waits for side by side, whether it needs all of that, whether the first error ends the wait).
 
     `frames`: of the coroutine, none where it is compiled.
@@ -210,7 +219,7 @@ def _children(task: Any, frames: list[Any]) -> tuple[list[Any], bool, bool]:
 
 
 def _gathered(task: Any, within: tuple[Any, ...] = ()) -> tuple[list[Any], bool, bool] | None:
-    """What `_children` says of a task in a `gather`, or that awaits another task, with what these await; None of any other.
+    """What `children_of` says of a task in a `gather`, or that awaits another task, with what these await; None of any other.
 
     `within`: tasks that await this one.
     """
@@ -273,8 +282,8 @@ def awaiting(loop: Any) -> dict[int, str]:
     found = {}
     for task in asyncio.all_tasks(loop):
         frames = frames_of(task.get_coro())
-        for child in _children(task, frames)[0]:
-            if (wait_id := _wait_of(child)) is not None:
+        for child in children_of(task, frames)[0]:
+            if (wait_id := wait_of(child)) is not None:
                 found[wait_id] = site_of(task.get_coro()) or ""
     return found
 
@@ -285,7 +294,7 @@ def held_up_by(task: Any, coroutine: Any, inside: frozenset[Any] = frozenset()) 
     frames = frames_of(coroutine)
     if _goes_on(task) or task in inside:
         return set()
-    parts, needs_all, _ = _children(task, frames)
+    parts, needs_all, _ = children_of(task, frames)
     waiter = getattr(task, "_fut_waiter", None)
     pending = [one for one in parts or [waiter] if one is not None and not one.done()]
     if parts and not needs_all:
@@ -298,6 +307,36 @@ def _must_come(item: Any, inside: frozenset[Any]) -> set[Any]:
     return {item} if task is None else held_up_by(task, task.get_coro(), inside)
 
 
+def awaited_within(item: Any, frames: Sequence[Any]) -> list[Any] | None:
+    """What a task with these frames, or a future, waits for on its loop, through `asyncio.wait_for` and the like, too; nothing
+    where that is anything of the process. None if it goes on by itself, or on a thread or another loop, or is not known."""
+    if not isinstance(item, asyncio.Task):
+        names = [getattr(one, "__qualname__", "") for one, _ in getattr(item, "_callbacks", None) or ()]
+        if item.done() or _CHAINED in names or reply_of(item) is not None:
+            return None
+        gathered = _gathered(item)
+        return _shielded(item) if gathered is None else [one for one in gathered[0] if not one.done()]
+    if not frames or _goes_on(item):
+        return None
+    inner = frames[-1]
+    name = inner.f_code.co_name if _is_asyncio(inner) else ""
+    if name == "sleep" or _is_local(inner):
+        return []
+    if name == "wait_for":
+        found = [inner.f_locals["fut"]]
+    else:
+        found = [*inner.f_locals["fs"]] if name == "_wait" else children_of(item, [*frames])[0]
+    return [one for one in found if not one.done()] or [item._fut_waiter]  # type: ignore[attr-defined]
+
+
+def _shielded(future: Any) -> list[Any]:
+    """What `asyncio.shield` has given this future for."""
+    for one, _ in future._callbacks or ():
+        if getattr(one, "__qualname__", "") == "shield.<locals>._outer_done_callback":
+            return [one.__closure__[one.__code__.co_freevars.index("inner")].cell_contents]
+    return []
+
+
 def tasks_before(task: Any) -> set[Any]:
     """A task, and those that must end before it goes on; on the loops of other threads, too."""
     found: set[Any] = set()
@@ -308,7 +347,7 @@ def tasks_before(task: Any) -> set[Any]:
         if one is not None and one not in found:
             found.add(one)
             frames, waiter = frames_of(one.get_coro()), getattr(one, "_fut_waiter", None)
-            to_look += _children(one, frames)[0] or ([] if waiter is None else [waiter])
+            to_look += children_of(one, frames)[0] or ([] if waiter is None else [waiter])
     return found
 
 
@@ -348,7 +387,7 @@ _OF_SEVERAL = ("gather.<locals>._done_callback", "_wait.<locals>._on_completion"
 
 def parked_sites(loop: Any) -> list[str]:
     """Where tasks of the loop await a lock, a queue, an event: something that another task, or a callback, must bring."""
-    tasks = [task for task in asyncio.all_tasks(loop) if _wait_of(task) is None and _is_waiting(task)]
+    tasks = [task for task in asyncio.all_tasks(loop) if wait_of(task) is None and _is_waiting(task)]
     return [site_of(task.get_coro()) or "" for task in tasks]
 
 
@@ -363,7 +402,7 @@ def _may_go_on(item: Any, seen: set[Any]) -> bool:
         return False
     seen.add(item)
     frames, waiter = frames_of(item.get_coro()), item._fut_waiter  # type: ignore[attr-defined]
-    inner = _children(item, frames)[0]
+    inner = children_of(item, frames)[0]
     inner = inner or [one for one in (waiter,) if isinstance(one, asyncio.Task) or task_behind(one) is not None]
     return _goes_on(item) or not inner or any(_may_go_on(one, seen) for one in inner if not one.done())
 
@@ -454,7 +493,7 @@ def is_tracked(future: Any) -> bool:
     return isinstance(future, asyncio.Future) and future in _WAITS
 
 
-def _wait_of(item: Any) -> int | None:
+def wait_of(item: Any) -> int | None:
     """The tracked wait that a task is in, if it awaits a ref itself, or that a future is of."""
     waiter = getattr(item, "_fut_waiter", None) if isinstance(item, asyncio.Task) else item
     return None if waiter is None else _WAITS.get(waiter)

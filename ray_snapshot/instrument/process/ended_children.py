@@ -22,7 +22,9 @@ class EndedChild(NamedTuple):
     program: str
     """Its name, as the kernel has it."""
     how: str
-    """ "exit code 1", "signal 9 (Killed)"."""
+    """ "exit code 1", "signal 9 (Killed)"; "" if the app has asked, so that it is not known."""
+    seen_at: float = 0.0
+    """Of that one: when it was seen last."""
 
 
 def ended_children(pids: Iterable[int]) -> tuple[EndedChild, ...]:

@@ -181,28 +181,29 @@ def _is_begun_by(frame: FrameType, packages: tuple[str, ...]) -> bool:
     return bool(begun) and begun[-1].startswith(packages)
 
 
-def is_parked(frame: FrameType) -> bool:
-    """Whether a thread's innermost frame waits to be notified; once notified, it is no waiter of the condition any
-    more. So does a thread of an executor that has nothing to do."""
-    if frame.f_code is _WORKS:
+def is_parked(frame: FrameType, *, is_timed: bool = False) -> bool:
+    """Whether a thread's innermost frame waits to be notified, without a timeout, or with one; once notified, it is no waiter
+    of the condition any more. So does a thread of an executor that has nothing to do."""
+    if frame.f_code is _WORKS and not is_timed:
         names = frame.f_locals
         return names.get("work_item") is None and names["work_queue"].empty()
     if frame.f_code is not _WAIT:
         return False
     names = frame.f_locals
     waiter, condition = names.get("waiter"), names["self"]
-    return names.get("timeout") is None and waiter is not None and waiter in list(condition._waiters)
+    is_so = (names.get("timeout") is not None) is is_timed
+    return is_so and waiter is not None and waiter in list(condition._waiters)
 
 
-def joins(frame: FrameType) -> bool:
-    """Whether a thread's innermost frame waits for the end of another thread, without a bound."""
-    return _joined_by(frame) is not None
+def joins(frame: FrameType, *, is_timed: bool = False) -> bool:
+    """Whether a thread's innermost frame waits for the end of another thread, without a timeout, or with one."""
+    return _joined_by(frame, is_timed=is_timed) is not None
 
 
-def _joined_by(inner: FrameType) -> threading.Thread | None:
-    """The thread that another one joins without a bound."""
+def _joined_by(inner: FrameType, *, is_timed: bool = False) -> threading.Thread | None:
+    """The thread that another one joins."""
     frame = inner if inner.f_code is _JOIN else inner.f_back
-    if inner.f_code not in _JOINS or frame is None or frame.f_locals.get("timeout") is not None:
+    if inner.f_code not in _JOINS or frame is None or (frame.f_locals.get("timeout") is not None) is not is_timed:
         return None
     joined = frame.f_locals.get("self")
     return joined if isinstance(joined, threading.Thread) else None

@@ -1,7 +1,7 @@
 """What the kernel says a thread of this process is blocked in: the system call, and the file or child that it is about.
 
-Reads `/proc/self/task`, which a process may do of its own threads. Only a wait with no bound of time is one: a thread that
-sleeps, or waits with a timeout, goes on. Where the kernel does not show that (macOS, some sandboxes) the answer is None.
+Reads `/proc/self/task`, which a process may do of its own threads. A wait with a bound of time, such as a sleep, is one only
+for who asks for those. Where the kernel does not show that (macOS, some sandboxes) the answer is None.
 Standard library only.
 """
 
@@ -11,6 +11,7 @@ import ipaddress
 import os
 import platform
 import re
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,7 +24,7 @@ from typing import NamedTuple
 _TASKS = Path("/proc/self/task")
 
 _LOCK, _FILE, _FILES, _SELECT, _CHILD, _SIGNAL = "lock", "file", "files", "select", "child", "signal"
-_OTHER = "other"
+_OTHER, _OPEN, SLEEP = "other", "open", "sleep"
 
 STANDARD_INPUT, A_SIGNAL, LISTENS = "its standard input", "a signal", "that listens on"
 """What only a person, or another program, gives."""
@@ -31,6 +32,7 @@ STANDARD_INPUT, A_SIGNAL, LISTENS = "its standard input", "a signal", "that list
 OF_PROCESS = " of process "
 """What stands before the number of a process that has the other end of a socket."""
 
+_LONGEST_PATH = 4096
 _NO_TIMEOUT = (0, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 """A null pointer, or -1: the call has no bound of time."""
 
@@ -46,6 +48,7 @@ _CALLS: dict[str, dict[int, _Call]] = {
         **dict.fromkeys((0, 1, 19, 20, 42, 43, 44, 45, 46, 47, 72, 73, 288), _Call(_FILE)),  # read to accept4
         **dict.fromkeys((61, 247), _Call(_CHILD)),  # wait4, waitid
         **dict.fromkeys((34, 130), _Call(_SIGNAL)),  # pause, rt_sigsuspend
+        **dict.fromkeys((35, 219, 230), _Call(SLEEP)),  # nanosleep, restart_syscall, clock_nanosleep
         7: _Call(_FILES, 2),  # poll
         23: _Call(_SELECT, 4),  # select
         128: _Call(_SIGNAL, 2),  # rt_sigtimedwait
@@ -58,6 +61,7 @@ _CALLS: dict[str, dict[int, _Call]] = {
     "aarch64": {
         **dict.fromkeys((25, 32, 63, 64, 65, 66, 202, 203, 206, 207, 211, 212, 242), _Call(_FILE)),
         **dict.fromkeys((260, 95), _Call(_CHILD)),
+        **dict.fromkeys((101, 115, 128), _Call(SLEEP)),
         133: _Call(_SIGNAL),
         22: _Call(_FILES, 3),
         72: _Call(_SELECT, 4),
@@ -68,17 +72,19 @@ _CALLS: dict[str, dict[int, _Call]] = {
 }
 """By machine and number of the system call: what it is about, and its bound. Of others there is none."""
 
-_TIMED = {"x86_64": (35, 219, 230), "aarch64": (101, 115, 128)}
-"""nanosleep, clock_nanosleep, and restart_syscall, which goes on with one of those that were bounded."""
+
+_PATHS = {"x86_64": {2: 0, 257: 1}, "aarch64": {56: 1}}
+"""`open` and `openat`: which argument is the path."""
 
 
 class KernelWait(NamedTuple):
     """A system call that ends only when something comes."""
 
     kind: str
-    """`lock`, `file`, `files`, `select`, `child`, `signal`; `other`: the opening of a FIFO, a semaphore of the system, ..."""
+    """`lock`, `file`, `files`, `select`, `child`, `signal`, `open`, `sleep`; `other`: a semaphore of the system, ..."""
     about: int
-    """The descriptor of the file, the number of descriptors to select from, the pid of the child, or the number of the call."""
+    """The descriptor of the file, the number of descriptors to select from, the pid of the child, the address of the path, or
+    the number of the call."""
 
     @property
     def is_lock(self) -> bool:
@@ -93,6 +99,8 @@ class KernelWait(NamedTuple):
             return described_file(self.about)
         if self.kind == _CHILD:
             return described_child(self.about)
+        if self.kind == _OPEN:
+            return f"the other end of {path}" if (path := _pipe_at(self.about)) else "a file to be opened"
         if self.kind == _OTHER:
             return f"the end of system call {self.about}"
         if self.kind == _FILES and self.about >= 0:
@@ -100,22 +108,37 @@ class KernelWait(NamedTuple):
         return {_LOCK: "a lock", _SIGNAL: A_SIGNAL}.get(self.kind, _SEVERAL)
 
 
-def kernel_wait(thread: int) -> KernelWait | None:
-    """What a thread (its native id) waits in without a bound of time; None if it runs, or that is not known."""
+def kernel_wait(thread: int, *, is_timed: bool = False) -> KernelWait | None:
+    """What a thread (its native id) waits in without a bound of time, or with one; None if not so, or that is not known."""
     try:
         words = (_TASKS / str(thread) / "syscall").read_text().split()
     except OSError:
         return None
     calls = _CALLS.get(platform.machine())
-    if calls is None or not words or not words[0].isdecimal() or int(words[0]) in _TIMED[platform.machine()]:
+    if calls is None or not words or not words[0].isdecimal():
         return None
-    call = calls.get(int(words[0]))
+    call, path = calls.get(int(words[0])), _PATHS[platform.machine()].get(int(words[0]))
+    if path is not None:
+        return KernelWait(_OPEN, int(words[1 + path], 16))
     if call is None:
-        return KernelWait(_OTHER, int(words[0]))
-    if call.timeout >= 0 and int(words[1 + call.timeout], 16) not in _NO_TIMEOUT:
+        return None if is_timed else KernelWait(_OTHER, int(words[0]))
+    is_bounded = call.timeout >= 0 and int(words[1 + call.timeout], 16) not in _NO_TIMEOUT
+    if (is_bounded or call.kind == SLEEP) is not is_timed:
         return None
     about = int(words[1], 16)
     return KernelWait(call.kind, about if about < 2**31 else -1)
+
+
+def _pipe_at(address: int) -> str:
+    """ "the named pipe PATH, which nobody has open", if that is the path at an address of this process; else ""."""
+    with suppress(OSError, ValueError, OverflowError):
+        memory = os.open("/proc/self/mem", os.O_RDONLY)
+        try:
+            path = os.fsdecode(os.pread(memory, _LONGEST_PATH, address).partition(b"\0")[0])
+        finally:
+            os.close(memory)
+        return f"the named pipe {path}, which nobody has open" if stat.S_ISFIFO(os.stat(path).st_mode) else ""
+    return ""
 
 
 def context_switches_of(thread: int) -> int:

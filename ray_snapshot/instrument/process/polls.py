@@ -3,6 +3,9 @@
 They ask actors, or Ray: for an actor by a name that there is not, or for replies that do not come within a timeout. Nothing
 is noted until snapshots have armed it: three between which this process has asked, with the driver or one and the same call
 running in it. A caller of which an answer is no repeat is left alone for a while, each time for longer.
+
+A wait with a timeout, outside of Ray, is a question that each snapshot notes which finds it (`wait`): who has sent nothing
+since is in the same wait again.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ from ray_snapshot.instrument.process import loops
 from ray_snapshot.instrument.process.answer_uses import Asking, Chain, Place, Use
 from ray_snapshot.instrument.process.coroutines import has_timers, tasks_awaiting, tasks_before
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.protocol.calls import parsed
+from ray_snapshot.protocol.calls import CallWait, parsed
 from ray_snapshot.protocol.tasks import is_task
 
 if TYPE_CHECKING:
+    from ray_snapshot.instrument.process.timed_waits import TimedWait
     from ray_snapshot.protocol.calls import CallLedger
 
 
@@ -62,6 +66,8 @@ class Poll(NamedTuple):
     """(machine, method) of calls of its beside, of which no answer is compared."""
     is_young: bool = False
     """It has asked too often for an all-clear, and not for as long as makes a poll."""
+    wait: CallWait | None = None
+    """What it waits for, if it asks nobody, but waits with a timeout."""
 
 
 @dataclass(slots=True)
@@ -95,6 +101,8 @@ class _Caller:
         self.questions: _Questions = {}
         self.sent: dict[tuple[str, str], float] = {}
         """By machine and method: when it was called last."""
+        self.wait: TimedWait | None = None
+        """What it waits for, if it is one that waits with a timeout."""
 
     def begin_anew(self, now: float) -> None:
         self.since = now
@@ -140,7 +148,8 @@ class _Caller:
         """What it asks again and again, if it has got nothing but equal answers for long, and goes on."""
         repeated = {key: one for key, one in self.questions.items() if one.at > self.since}
         rounds = min((one.count for one in repeated.values()), default=0)
-        if rounds < LIMITS.young_poll_rounds or now - self.since < LIMITS.young_poll_s:
+        few = LIMITS.young_poll_rounds - (self.wait is not None)  # three snapshots find a wait twice again
+        if rounds < few or now - self.since < LIMITS.young_poll_s:
             return {}
         return repeated if now - self.last <= max(LIMITS.poll_stopped_s, 3 * (now - self.since) / rounds) else {}
 
@@ -152,6 +161,8 @@ class Polls:
         self.is_armed = False
         """Whether answers are compared now."""
         self.callers: dict[tuple[str | None, int], _Caller] = {}
+        self.waiting: dict[tuple[str | None, int], _Caller] = {}
+        """Those that wait with a timeout."""
         self.unread: dict[tuple[str, int], tuple[str, bool]] = {}
         """The latest calls whose answers have not been read: method, and whether all arguments are numbers, texts, ..."""
         self.missed = 0
@@ -167,7 +178,23 @@ class Polls:
     def to_look_up(self, now: float) -> list[Place]:
         """Where polls ask, as far as that is not known."""
         every = {place for one in self.callers.values() for _, _, place in one.asked(now)}
+        every |= {place for one in self.waiting.values() for _, _, place in one.questions}
         return [*(every - self.places.keys())]
+
+    def _every(self) -> list[tuple[tuple[str | None, int], _Caller]]:
+        return [*self.callers.items(), *self.waiting.items()]
+
+    def wait(
+        self, call_id: str | None, thread: int, waits: Sequence[TimedWait], ledger: CallLedger, now: float
+    ) -> None:
+        """A snapshot has found a call (None: the program; "": a thread of the app's own) in these: its own, or those of the
+        tasks that it awaits."""
+        key, sent = (call_id, thread), sum(output.sent_count for output in ledger.outputs.values())
+        if waits and not (key in self.callers and self.callers[key].questions):
+            caller = self.waiting.setdefault(key, _Caller(now))
+            caller.wait = waits[0]
+            for one in waits:
+                caller.note(("", one.what, one.place), (sent, one.calls), "", now).calls = one.calls
 
     def look(self, ledger: CallLedger, now: float, behind: Mapping[int, str | None]) -> tuple[Poll, ...]:
         """A snapshot is recorded: arm or disarm; returns the polls. `behind`: by thread of the app's own, the call that waits
@@ -182,13 +209,13 @@ class Polls:
             self.risen, self.risen_at = self.risen + 1, now
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         main, polls = threading.main_thread().ident, []
-        for key, one in [*self.callers.items()]:
-            is_over = key[1] not in names if key[0] is None else key[0] not in self.running
+        for key, one in self._every():
+            is_over = key[0] not in self.running if key[0] else key[1] not in names
             if is_over or now - one.last > LIMITS.poll_forgotten_s:
-                del self.callers[key]
+                del (self.callers if one.wait is None else self.waiting)[key]
                 continue
             one.questions = {key: each for key, each in one.questions.items() if not self._is_dropped(key[2])}
-            if (asked := one.asked(now)) and all(place in self.places for _, _, place in asked):
+            if key[0] != "" and (asked := one.asked(now)) and all(place in self.places for _, _, place in asked):
                 call_id, is_own = key[0] or behind.get(key[1]), key[0] or key[1] == main or key[1] in behind
                 polls.append(self._poll(call_id, "" if is_own else names[key[1]], one, asked, now))
         self._arm(now)
@@ -202,21 +229,31 @@ class Polls:
 
     def asking(self, now: float) -> list[tuple[str | None, int]]:
         """The calls (None: no call) and their threads that do nothing but ask, as far as is known."""
-        return [key for key, one in self.callers.items() if one.asked(now)]
+        return [key for key, one in self._every() if one.asked(now)]
+
+    def idle_threads(self, now: float) -> set[int]:
+        """Threads of the app's own that wait in vain with a timeout, and do nothing else."""
+        own = ((key[1], one.asked(now)) for key, one in self.waiting.items() if key[0] == "")
+        uses = {
+            thread: {getattr(self.places.get(place), "use", None) for _, _, place in asked} for thread, asked in own
+        }
+        return {thread for thread, those in uses.items() if those and those <= {Use.OPEN, Use.WATCHED}}
 
     def _poll(self, call_id: str | None, thread: str, caller: _Caller, asked: _Questions, now: float) -> Poll:
         questions = tuple(
             PolledMethod(machine, method, self.places[place].call_site, one.count + 1, one.text, tuple(one.calls))
             for (machine, method, place), one in asked.items()
         )
-        use = max((self.places[place].use for _, _, place in asked), key=_SAYS_LEAST.index)
+        chosen = max if caller.wait is None else min  # whichever task of a call ends, it goes on
+        use = chosen((self.places[place].use for _, _, place in asked), key=_SAYS_LEAST.index)
         if use is Use.UNTIL and not all(one.has_plain_arguments for one in asked.values()):
             use = Use.OPEN
         compared = {(machine, method) for machine, method, _ in asked}
         beside = tuple(pair for pair, at in caller.sent.items() if at > caller.since and pair not in compared)
         use = Use.ONCE if caller.has_others else use
         is_young = now - caller.since < LIMITS.poll_s or any(one.count < LIMITS.poll_rounds for one in asked.values())
-        return Poll(call_id, thread, caller.since, questions, use.value, beside, is_young)
+        wait = None if caller.wait is None else caller.wait.noted(call_id, caller.since)
+        return Poll(call_id, thread, caller.since, questions, use.value, beside, is_young, wait)
 
     def sent(self, machine: str, method: str, number: int, arguments: Iterable[Any], now: float) -> None:
         """This thread is about to call a method."""

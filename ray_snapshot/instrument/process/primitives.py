@@ -38,7 +38,9 @@ class Primitives:
             method = own[0].f_code.co_name
             return f"{name}.{method}, {_filled(one, method)}"
         holders = self._holders.get(id(inner), ())
-        return f"{name}{HELD_BY}{', '.join(list(holders)[: LIMITS.named_holders])}" if holders else name
+        if not holders:
+            return f"{name}, no permit left" if issubclass(kind, asyncio.Semaphore) and not one._value else name
+        return f"{name}{HELD_BY}{', '.join(list(holders)[: LIMITS.named_holders])}"
 
     @cached_property
     def _holders(self) -> Mapping[int, Mapping[str, None]]:

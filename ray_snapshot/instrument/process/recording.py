@@ -31,6 +31,7 @@ from ray_snapshot.instrument.process.plain_methods import AskedMethods
 from ray_snapshot.instrument.process.reports import LongWait, ProcessReport
 from ray_snapshot.instrument.process.shown import ShownStates
 from ray_snapshot.instrument.process.signals import signals
+from ray_snapshot.instrument.process.timed_waits import TimedWaits
 from ray_snapshot.instrument.process.unfollowed import UNFOLLOWED
 from ray_snapshot.instrument.process.usage import Meter
 from ray_snapshot.limits import LIMITS
@@ -66,6 +67,7 @@ class Recording:
         self.meter = Meter()
         self.collectives = Collectives()
         self.asked_methods = AskedMethods()
+        self.timed = TimedWaits(process)
 
     def close(self, number: int) -> None:
         """The watcher has what was recorded for this snapshot."""
@@ -149,7 +151,7 @@ class Recording:
         self.kept = None
         parked = loop.park(ledger, now, sites, process.handed) if between_steps else []
         process.started_tasks.refs_of.update({wait_id: refs for wait_id, (_, refs) in loop.in_threads.items()})
-        acting = self._background()
+        acting = self._background(now)
         ledger.outcomes = process.started_tasks.outcomes()
         ledger.streams = process.streams.report()
         held = capacity.held(self._quiet_since(now, is_quiet=not (acting or own_threads())))
@@ -173,7 +175,7 @@ class Recording:
         shown = cells() if process.machine == DRIVER else {}
         self.meter.look(now)
         groups = self._groups(now)
-        polls = self._polls(threads, now) if numbers else ()
+        polls = (*self._polls(threads, now), *process.blocked.young) if numbers else ()
         is_open = numbers and process.body is not None and (between_steps or ledger.can_copy)
         asked = self.asked_methods
         if numbers:
@@ -187,6 +189,7 @@ class Recording:
                 report = replace(report, held=held)
                 if left is not None:
                     report = replace(report, waits=(*report.waits, left))
+                report = replace(report, waits=(*report.waits, *(one.wait for one in polls if one.wait is not None)))
                 blocking = loop.blocking_call or process.streams.blocking or occupied
                 facts = (UNFOLLOWED.loose(), threads, blocking, acting)
                 has_parked = any(wait.is_local for wait in report.waits)
@@ -199,7 +202,7 @@ class Recording:
                     long_waits=(*awaited, *futures, *self._long_waits(groups or (), now)),
                     groups=groups,
                     usage=self.meter.usage,
-                    ended_children=self.meter.ended,
+                    ended_children=(*self.meter.ended, *self.meter.gone),
                     ended_threads=tuple(ENDED_THREADS.copy()),  # any thread may end
                     raised=tuple(FAILURES.raised.values()),
                     read=tuple(key for key, _ in FAILURES.read.copy()),  # any thread may read
@@ -228,7 +231,8 @@ class Recording:
                 waits_for_any = awaited is None and frame is not None and is_parked(frame)
                 behind |= dict.fromkeys(asking if waits_for_any else asking & {awaited}, call)
         found = polls.look(self.process.ledger, now, behind)
-        return tuple(one for one in found if behind or not (threads.acting and one.is_young))
+        told = (one for one in found if one.wait is None or not self.timed.may_end)
+        return tuple(one for one in told if behind or one.wait is not None or not (threads.acting and one.is_young))
 
     def _passed_through(self, report: MachineReport) -> tuple[tuple[str, str], ...]:
         """Who has got through a method in which other calls wait for a lock, and has called nothing here since."""
@@ -274,13 +278,14 @@ class Recording:
                 found[call_id] = site
         return found
 
-    def _background(self) -> str:
-        """What may act here besides calls and threads; "" if nothing."""
+    def _background(self, now: float) -> str:
+        """What may act here besides calls and threads; "" if nothing. Looks at what waits with a timeout: its timers do not."""
         process = self.process
+        self.timed.look(now)
         if (rest := process.blocked.wait_at_rest) is not None:
             return f"{rest.about or f'what ends {rest.function}'} at {rest.call_site}"
-        asking = [call_id for call_id, _ in process.polls.asking(time.time())]
-        found = process.actor_loop.background(asking) or process.program_loop.background()
+        asking = [call_id for call_id, _ in process.polls.asking(now)]
+        found = process.actor_loop.background(asking, self.timed.tasks) or process.program_loop.background()
         return " and ".join(filter(None, (found, signals(is_program=process.machine == DRIVER))))
 
     def _quiet_since(self, now: float, *, is_quiet: bool) -> float:

@@ -40,6 +40,7 @@ def is_handled_by_the_app(handler: object) -> bool:
     return callable(handler) and not module.startswith(("ray.", "ray_snapshot.", "asyncio.", "_signal", *HARNESS))
 
 
-def signals_may_act() -> bool:
-    """Whether the app handles any signal: the main thread runs the handler, and may end the wait of any thread."""
-    return any(is_handled_by_the_app(signal.getsignal(one)) for one in signal.valid_signals())
+def handled_signals() -> list[str]:
+    """The signals that the app handles: the main thread runs the handler, and may end the wait of any thread."""
+    handled = (one for one in signal.valid_signals() if is_handled_by_the_app(signal.getsignal(one)))
+    return [getattr(one, "name", f"signal {one}") for one in handled]

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from ray_snapshot.instrument import shape
 from ray_snapshot.instrument.process.ended_children import EndedChild, ended_children
-from ray_snapshot.instrument.process.kernel_waits import children, lists_children
+from ray_snapshot.instrument.process.kernel_waits import children, lists_children, program_of
 from ray_snapshot.limits import LIMITS
 
 
@@ -36,6 +37,9 @@ class Meter:
         self.usage: Usage | None = None
         """None where the kernel does not list children: what they do is not known."""
         self.ended: tuple[EndedChild, ...] = ()
+        self.living: dict[int, EndedChild] = {}
+        """The children of the latest look, as what is told of those that are gone by the next one."""
+        self.gone: deque[EndedChild] = deque(maxlen=LIMITS.raised_errors)
 
     def look(self, now: float) -> None:
         """Look again if it is time."""
@@ -52,7 +56,15 @@ class Meter:
             if len(found) < LIMITS.measured_children:
                 found += children(pid)
         self.usage = Usage(now, cpu_s, read_bytes)
+        self.gone += (one for pid, one in self.living.items() if pid not in own)
         self.ended = ended_children(own)
+        self.living = {pid: EndedChild(pid, name, "", now) for pid in own if (name := _program(pid))}
+
+
+def _program(pid: int) -> str:
+    with suppress(OSError):
+        return program_of(pid)
+    return ""
 
 
 def _ticks(pid: int) -> int:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.instrument.here import class_in
@@ -21,7 +22,7 @@ from ray_snapshot.protocol.call_collector import ResolvedWait
 from ray_snapshot.protocol.calls import CONSTRUCTOR, MachineReport, parsed
 from ray_snapshot.protocol.task_collector import parsed_target
 from ray_snapshot.protocol.tasks import ANYBODY, is_task, is_worker
-from ray_snapshot.runtime.here import split_place
+from ray_snapshot.runtime.here import USERS, rank_of, split_place
 
 if TYPE_CHECKING:
     from ray_snapshot.instrument.watcher.joined import Tables
@@ -58,6 +59,8 @@ class Coverage:
             coverage |= {"held_generators": held}
         if primitives := self._primitives():
             coverage |= {"primitives": primitives}
+        if parked := self._parked_threads():
+            coverage |= {"parked_threads": parked}
         if unexplained := self._unexplained():
             coverage |= {"unexplained": unexplained}
         if self.rows.collected.delayed_calls:
@@ -168,12 +171,27 @@ class Coverage:
             if any(self.rows.is_known_elsewhere(by["machine"]) for by in one["asked"]):
                 told["counters"] = None  # who else may change it is not known
             told["asked"] = list(map(self._polled, one["asked"]))
+            waits = self.rows.waits_of.get(one["machine"], ()) if one.get("is_wait") else ()
+            for wait in (by for by in waits if by.wait.may_act and by.wait.call_id == one["call_id"]):
+                told["is_bounded"] |= self.rows.acts_unasked(wait.machine)
+                told["is_service"] = self.rows.is_service(wait, self._asked)
+                rows = list(self.rows.local_rows({}, wait)) if wait.wait.is_local else []
+                for by in told["asked"]:
+                    by["calls"] += [{"machine": row["on_machine"], "call_id": row["on_call_id"]} for row in rows]
         if "passed_through" in one:
             told["passed_through"] = [
                 {"machine": self.rows.shown(by["machine"]), "method": f"{self._class(by['machine'])}.{by['method']}"}
                 for by in one["passed_through"]
             ]
+        if "lost" in one:
+            told["lost"] = [{"method": by["method"], "caller": self.rows.shown(by["machine"])} for by in one["lost"]]
         return told
+
+    @cached_property
+    def _asked(self) -> set[str]:
+        """The calls of which polls ask Ray for the replies."""
+        polls = [one for one in self.rows.collected.happened if one["kind"] == "poll"]
+        return {call for one in polls for by in one["asked"] for call in by["calls"]}
 
     def _polled(self, by: Mapping[str, Any]) -> dict[str, Any]:
         """What a poll asks an actor, or Ray."""
@@ -263,6 +281,16 @@ class Coverage:
         woken = () if self.rows.is_still else threads.parked
         return [f"thread {thread} of {name}" for thread in (*threads.acting, *woken)]
 
+    def _parked_threads(self) -> dict[str, list[str]]:
+        """By machine of which a call waits to be woken: the threads that wait, too, in the app's own code."""
+        recorded = self.rows.collected.recorded.items()
+        local = {name: one for name, one in recorded if any(wait.is_local for wait in one.report.waits)}
+        found = {
+            self.rows.shown(name): [text for text in one.threads.parked if rank_of(_file_of(text)) == USERS]
+            for name, one in local.items()
+        }
+        return {name: texts[: LIMITS.listed] for name, texts in found.items() if texts}
+
     def _primitives(self) -> dict[str, str]:
         """By call (by machine, of a wait of no call): the primitive that it waits on, or the function of a library that it is
         in; at most `named_primitives`."""
@@ -289,6 +317,11 @@ class Coverage:
                 shown = self.rows.shown(resolved.machine)
                 name = shown if is_task(resolved.machine) else f"{shown}.{methods[0]}"
                 yield f"who takes the items of the generator {name} ({self.rows.place(resolved.wait.call_site)})"
+
+
+def _file_of(thread: str) -> str:
+    """ "/app.py" of "plan_0 (/app.py:21, in queue.Queue.get)"."""
+    return thread.rpartition(" (")[2].partition(", in ")[0].rpartition(":")[0]
 
 
 def _has_the_rest(one: ResolvedWait) -> bool:

@@ -6,17 +6,19 @@ Kept over snapshots, the newest `happened_items` of each; told in the coverage (
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot.instrument.deaths import Life, in_words, is_meant
+from ray_snapshot.instrument.process.ended_children import EndedChild
 from ray_snapshot.instrument.process.ended_threads import EndedThread
 from ray_snapshot.instrument.process.failures import PROCESS, Raised
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import LONG_S
-from ray_snapshot.protocol.calls import parsed
+from ray_snapshot.names import LONG_S, is_actor
+from ray_snapshot.protocol.calls import RunningCall, parsed
 
 if TYPE_CHECKING:
     from ray_snapshot.protocol.call_collector import CompletedCallSnapshot
@@ -77,8 +79,13 @@ class Incidents:
         """The same when it has ended, the latest last."""
         self.restarts: dict[str, Restarts] = {}
         self.pids: dict[str, int] = {}
+        """The process before the one that an actor has now."""
         self.causes: dict[int, str] = {}
         """By process that has ended: why."""
+        self.running: dict[str, tuple[RunningCall, ...]] = {}
+        """By actor: its calls in the latest snapshot that it was in."""
+        self.died_in: dict[str, tuple[RunningCall, ...]] = {}
+        """Of an actor that was started again: its calls in the latest snapshot before that."""
 
     def joined(self, machine: str, before: Mapping[str, Any] | None, now: float) -> None:
         """A process joins; `before`: what was known of the one before it. What that one had to run again, this one runs."""
@@ -90,8 +97,8 @@ class Incidents:
         if before is not None:
             restarts = self.restarts.setdefault(machine, Restarts(now))
             restarts.add(now)
-            if restarts.count >= LIMITS.looping_restarts:
-                self.pids[machine] = int(before.get("pid") or 0)
+            self.pids[machine] = int(before.get("pid") or 0)
+            self.died_in[machine] = self.running.pop(machine, ())
 
     @property
     def unknown(self) -> set[int]:
@@ -156,6 +163,20 @@ class Incidents:
                 at, cause = life.changed_s, in_words(life.cause)
                 yield {"kind": "died", "machine": machine, "at": at, "cause": cause, "passed_through": through}
 
+    def restarted(
+        self, lives: Mapping[str, Life], keys: Mapping[str, str], calls: CompletedCallSnapshot
+    ) -> Iterator[dict[str, Any]]:
+        """Actors that live, but whose process has died: why, and which of its calls neither run again nor are waited for."""
+        machines = {keys.get(key, "") for key, life in lives.items() if not life.is_dead} & self.died_in.keys()
+        known = {*calls.open_calls(), *(call for one in calls.waits for call in one.wait.calls)} if machines else ()
+        for machine in machines:
+            lost = [one for one in self.died_in[machine] if one.caller and one.call_id.partition("#")[0] not in known]
+            cause, restarts = self.causes.get(self.pids[machine], ""), self.restarts[machine]
+            if lost or not is_meant(cause):
+                about = {"at": restarts.latest[-1], "count": restarts.count, "cause": in_words(cause)}
+                calls_there = [{"method": one.method, "machine": one.caller} for one in lost]
+                yield {"kind": "restarted", "machine": machine, **about, "lost": calls_there}
+
     def loops(
         self, lives: Mapping[str, Life], keys: Mapping[str, str], calls: CompletedCallSnapshot, now: float
     ) -> Iterator[dict[str, Any]]:
@@ -169,7 +190,9 @@ class Incidents:
             if life.is_dead or life.restarts < LIMITS.looping_restarts:
                 continue
             ends, oldest = self.ended_at.get(machine, []), self._waited_for(machine, calls)
-            method, site = ends[-1] if ends else (oldest, "")
+            seen = [end for end in ends if end[0]]
+            method, site = seen[-1] if seen else (oldest, "")
+            times = sum(end[0] == method for end in ends)
             yield {
                 "kind": "restarting",
                 "machine": machine,
@@ -179,8 +202,9 @@ class Incidents:
                 "method": method,
                 "call_site": site,
                 "is_awaited": bool(oldest) or machine in awaited,
-                "is_seen": bool(ends),
-                "is_each": len(ends) > 1 and len({method for method, _ in ends}) == 1,
+                "is_seen": bool(seen),
+                "is_each": times == len(ends) > 1,
+                "of_ends": [times, len(ends)],
                 "cause": in_words(cause) if (cause := self.causes.get(self.pids.get(machine, 0))) else "",
             }
 
@@ -211,16 +235,26 @@ class Incidents:
         """All that has happened, the newest first. `is_covered`: whether no process could have read an error unseen."""
         self.note(reports)
         self.unread_calls.clear()
-        ended = [(name, one.recorded_at, child) for name, one in reports.items() for child in one.ended_children]
+        ended = [(name, one.recorded_at, child) for name, one in reports.items() for child in _told_children(one)]
+        loops = list(self.loops(lives, keys, calls, now))
+        looping = {one["machine"] for one in loops}
         kinds: list[Iterable[dict[str, Any]]] = [
             self.deaths(lives, keys, reports),
-            self.loops(lives, keys, calls, now),
+            loops,
+            (one for one in self.restarted(lives, keys, calls) if one["machine"] not in looping),
             self.unread(calls, now) if is_covered else (),
             ({"kind": "child_ended", "machine": name, "at": at, **child._asdict()} for name, at, child in ended),
             ({"kind": "thread_ended", "machine": name, **one._asdict()} for name, one in self.ended_threads),
         ]
-        newest = (sorted(those, key=_age)[: LIMITS.happened_items] for those in kinds)
+        self.running |= {name: one.calls for name, one in calls.machines.items() if is_actor(name)}
+        newest = [sorted(those, key=_age)[: LIMITS.happened_items] for those in kinds]
         return tuple(sorted(itertools.chain(*newest), key=_age))
+
+
+def _told_children(report: ProcessReport) -> Iterator[EndedChild]:
+    """Children that ended badly, and those that are gone since they were seen while something waited that waits still."""
+    first = min((one.since for one in report.long_waits), default=math.inf)
+    return (one for one in report.ended_children if one.how or one.seen_at >= first)
 
 
 def _age(one: Mapping[str, Any]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -350,7 +350,7 @@ class Tables:
                 if wait.call_id in stalled or (wait.may_act and wait.timeout_at is None):
                     continue  # stalled, or it may go on by itself: a call without a row is active
                 if wait.is_local:
-                    yield from self._local_rows(common, resolved)
+                    yield from self.local_rows(common, resolved)
                     continue
                 for call, answer in zip(wait.calls, resolved.answers, strict=True):
                     on = None if answer is None else call  # it may have been answered, and no ledger knows any more
@@ -413,7 +413,7 @@ class Tables:
         own = [one.wait for one in self.waits_of.get(machine, ()) if one.wait.call_id is None]
         return not runs and bool(own) and all(wait.timeout_at is not None for wait in own)
 
-    def _local_rows(self, common: dict[str, Any], resolved: ResolvedWait) -> Iterable[dict[str, Any]]:
+    def local_rows(self, common: dict[str, Any], resolved: ResolvedWait) -> Iterable[dict[str, Any]]:
         """Any one of those that could call the machine, or answer it, may end the wait; with anything unobserved, that too.
 
         By its name every machine may find it, and so may a plain task; another program, if the namespace is not this job's own.
@@ -441,21 +441,34 @@ class Tables:
 
     def _acts_beside(self, machine: str) -> bool:
         """Whether anything in a machine's process may act beside its calls, or could, of what was not observed."""
+        return self.acts_unasked(machine) or bool(Coverage(self).threads(self.worker_of.get(machine, machine)))
+
+    def acts_unasked(self, machine: str) -> bool:
+        """The same of all but threads."""
         process = self.worker_of.get(machine, machine)
         one = self.collected.recorded.get(process)
         if one is None or one.background or one.was_starting or self._has_tasks(process):
             return True
-        return process in self.collected.just_answered or bool(Coverage(self).threads(process))
+        return process in self.collected.just_answered
 
     def _is_parked_service(self, resolved: ResolvedWait) -> bool:
-        """Whether a call whose thread waits looks like a service that has nothing more to do: no call is queued behind it, and
-        none waits for its reply, or the program alone for one that waits for an event."""
-        machine, wait = resolved.machine, resolved.wait
+        """Whether a call whose thread waits looks like a service that has nothing more to do: nobody needs its end, or the
+        program alone that of one that waits for an event."""
+        wait = resolved.wait
         is_of_a_thread = wait.what and not wait.what.startswith("asyncio.")
-        if not is_of_a_thread or any(one.target == machine and one.in_flight for one in self.channels):
+        return bool(is_of_a_thread) and self._are_all(resolved, {DRIVER} if wait.what == EVENT_WAIT else set())
+
+    def _are_all(self, resolved: ResolvedWait, callers: Set[str]) -> bool:
+        """Whether no call is queued behind one, and nobody but these waits for its reply."""
+        machine, call_id = resolved.machine, resolved.wait.call_id
+        if any(one.target == machine and one.in_flight for one in self.channels):
             return False
-        callers = {name for name, waits in self.waits_of.items() for one in waits if wait.call_id in one.wait.calls}
-        return callers <= ({DRIVER} if wait.what == EVENT_WAIT else set())
+        return {name for name, waits in self.waits_of.items() for one in waits if call_id in one.wait.calls} <= callers
+
+    def is_service(self, resolved: ResolvedWait, asked: Collection[str]) -> bool:
+        """Whether a call is alone in its machine, and nobody needs its end. `asked`: whose replies Ray is asked for."""
+        call_id, calls = resolved.wait.call_id, self.completed.machines[resolved.machine].calls
+        return call_id not in (None, *asked) and len(calls) == 1 and self._are_all(resolved, frozenset())
 
     def _has_free_slot(self, machine: str) -> bool:
         """Whether a call that is yet to come may begin at a machine before one ends that has begun there."""

@@ -159,6 +159,7 @@ def _row(machine: str, poll: Poll) -> dict[str, Any]:
         "call_id": poll.call_id,
         "thread": poll.thread,
         "at": poll.since,
+        "is_wait": poll.wait is not None,
         "asked": [one._asdict() for one in poll.asked],
         "is_bounded": poll.use in (Use.BOUNDED.value, Use.ONCE.value)
         or (poll.use == Use.WATCHED.value and not _is_in_vain(poll)),

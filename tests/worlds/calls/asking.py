@@ -30,6 +30,8 @@ class Actor(NamedTuple):
     slots: int = 1
     has_threads: bool = False
     """It may have to record while a call is inside an action; others (one thread, a loop) record between steps."""
+    times_out: bool = False
+    """Its calls wait on a Condition with a timeout, again and again: what comes of one that is over is another."""
 
 
 class Run(NamedTuple):

@@ -159,13 +159,19 @@ def snapshot_of(app: App, state: State, polls: tuple[Row, ...]) -> Snapshot:
                 ledgers[run.machine].accept(header, run.method, 0.0)
             if run.phase == "ended":
                 ledgers[run.machine].finish(str(ids[run.key]))
+    again = list[Row]()
     for run in state.runs:
         wait = functools.partial(ledgers[run.machine].wait, ids[run.key], k=1, now=0.0, call_site=run.key)
         if run.phase == "replying":
             wait([ids[run.call]])
         elif run.phase in ("parked", "ready"):
             what = "threading.Condition" if app.actors[run.machine].has_threads else "asyncio.Condition"
-            wait_id = wait([], is_local=True, what=what)
+            times_out = app.actors[run.machine].times_out
+            wait_id = wait([], is_local=True, what=what, may_act=times_out)
+            if times_out and run.phase == "parked":
+                asked = [{"machine": "", "method": what, "call_site": run.key, "times": 9, "answer": "", "calls": ()}]
+                about = {"machine": run.machine, "call_id": run.key, "thread": "", "at": 0.0, "asked": asked}
+                again.append({"kind": "poll", "is_wait": True, "is_bounded": False, "is_moving": False, **about})
             if run.phase == "ready":
                 ledgers[run.machine].ready(wait_id)
     pending = PendingCallSnapshot(1, ledgers)
@@ -180,7 +186,7 @@ def snapshot_of(app: App, state: State, polls: tuple[Row, ...]) -> Snapshot:
         pending.completed(),
         {name: ProcessReport(report, NOW) for name, report in pending.reports.items()},
         {name: {"shown": name, "pid": 1, "is_private": True, "max_concurrency": most} for name, most in slots.items()},
-        happened=tuple({**one, "call_id": ids[one["call_id"] or DRIVER]} for one in polls),
+        happened=tuple({**one, "call_id": ids[one["call_id"] or DRIVER]} for one in (*polls, *again)),
     ).snapshot()
 
 
