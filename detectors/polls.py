@@ -45,7 +45,8 @@ class PolledRow(NamedTuple):
     @property
     def what(self) -> str:
         """What would have to change."""
-        return self.machine or ("which replies have come" if self.calls else "which names are taken")
+        of_ray = "which names are taken" if self.method.startswith("ray.get_actor") else "what Ray takes"
+        return self.machine or ("which replies have come" if self.calls else of_ray)
 
 
 class Poll(NamedTuple):
@@ -113,7 +114,7 @@ class OnlyAsking:
         """Those that wait alike are one."""
         asked = [*dict.fromkeys(by.what for one in polls for by in one.asked if not one.is_wait)]
         change = f"change {listed(asked)}" if asked else f"end {'this' if len(self.told) == 1 else 'these'}"
-        self.nothing_else = f"Nothing else that runs can {change}"
+        self.nothing_else = f"Nothing else that {'runs' if as_waits.holds else 'was observed'} can {change}"
         stuck = {one["machine"] for name in ("members", "stuck_behind") for one in as_waits.evidence.get(name, ())}
         is_known = all(one.counters is not None for one in polls) and as_waits.holds
         is_told = is_known and DRIVER in stuck and not needs_in(as_waits.evidence)  # for which a node may join

@@ -7,8 +7,7 @@ Spark's tasks, each of which has a share of the snapshots.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.questions import differing
 from ray_snapshot.questions.shown import CHANGES
 from ray_snapshot.spark_jobs.engine.output import results, some_rows
-from ray_snapshot.spark_jobs.tables import Selection, Tables, spark_schema
+from ray_snapshot.spark_jobs.tables import Selection, Tables
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
@@ -50,8 +50,8 @@ def run(
     if value is not None:
         found = found.where(F.col("after") == value)
     (found,) = results({"changes": found}, out).values()
-    machines = found.mapInArrow(_machines, spark_schema(differing.MACHINES))
-    fields = found.groupBy("system", "run_id").applyInArrow(differing.fields_in, spark_schema(differing.FIELDS))
+    machines = found.mapInArrow(_machines, from_arrow_schema(differing.MACHINES))
+    fields = found.groupBy("system", "run_id").applyInArrow(differing.fields_in, from_arrow_schema(differing.FIELDS))
     return {**results({"machines": machines, "fields": fields}, out), "changes": found}
 
 
@@ -70,7 +70,7 @@ def changes(
             for found in differing.changes(history, parts[number], machine, field):
                 yield from found.to_batches()
 
-    return spark.range(0, count, 1, count).mapInArrow(task, spark_schema(differing.CHANGES))
+    return spark.range(0, count, 1, count).mapInArrow(task, from_arrow_schema(differing.CHANGES))
 
 
 def _machines(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -90,14 +90,3 @@ def _check_machine(rows: DataFrame, machine: str) -> None:
     if not some_rows(rows.where(F.col("machine") == machine).select("machine"), 1):
         some = ", ".join(row["machine"] for row in some_rows(rows.select("machine"), 3))
         raise SettingError(f"--machine: no machine {machine!r} in these snapshots; they have {some or 'none'}, ...")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The job as a program: `spark-submit changes.py HISTORY`."""
-    from ray_snapshot.spark_jobs.engine.command import main as run_job
-
-    return run_job("changes", argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,7 +7,6 @@ judged as the detector `TokenConservation` does, with the settings that are stor
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -112,14 +111,3 @@ def own_ledgers(runs: Collection[str], specs: Mapping[str, Mapping[str, str]], g
         replaced = {"state": state, "messages": {**one.get("messages", {}), **messages} or None, "total": total}
         stored[key] = {**one, **{name: value for name, value in replaced.items() if value is not None}}
     return questions.ledgers_of(stored, runs)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The job as a program: `spark-submit conservation.py HISTORY`."""
-    from ray_snapshot.spark_jobs.engine.command import main as run_job
-
-    return run_job("conservation", argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,8 +7,6 @@ last, and by how much it was later than all others. In Spark's own expressions o
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -202,14 +200,3 @@ def runs(snapshots: DataFrame, marked: DataFrame, delays: DataFrame) -> DataFram
         "channel_markers",
         "bytes",
     )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The job as a program: `spark-submit cost.py HISTORY`."""
-    from ray_snapshot.spark_jobs.engine.command import main as run_job
-
-    return run_job("cost", argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,6 @@ distributed, each task loads its snapshots whole); all else is in Spark's own ex
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -64,9 +63,9 @@ VIEWS = (
     View(
         "edges",
         "How they formed",
-        (*KEY, "step", "machine", "on_machine", "method", "call_site", "waiting_since", "first_seen_id"),
+        (*KEY, "step", "machine", "on_machine", "method", "call_site", "waiting_since"),
         order=(*KEY, "step"),
-        minor=("run_id", "system", "first_seen_id", "method"),
+        minor=("run_id", "system", "method"),
     ),
 )
 
@@ -76,12 +75,12 @@ def run(
 ) -> dict[str, DataFrame]:
     """`deadlocks` (a row a distinct deadlock) and `edges` (a row a wait of its members, in the order in which they began)."""
     tables = Tables(spark, history, selection or Selection())
-    waits = tables.rows("waits")
-    seen = per_snapshot(with_waits(tables.complete, waits, tables.rows("machines")), history, SEEN, cores)
+    waiting = with_waits(tables.complete, tables.rows("waits"), tables.rows("machines"))
+    seen = per_snapshot(waiting, history, SEEN, cores)
     known = tables.complete.select("snapshot_id", *RUN, "sequence", "started_at")
     (seen,) = results({"seen": seen.join(known, "snapshot_id", "inner")}, out).values()
     found = deadlocks(seen, reports(known, tables.rows("verdicts")))
-    return {**results({"deadlocks": found, "edges": edges(seen, first_waits(known, waits, seen))}, out), "seen": seen}
+    return {**results({"deadlocks": found, "edges": edges(seen)}, out), "seen": seen}
 
 
 def with_waits(snapshots: DataFrame, waits: DataFrame, machines: DataFrame) -> DataFrame:
@@ -211,47 +210,11 @@ def deadlocks(seen: DataFrame, reports: DataFrame) -> DataFrame:
     )
 
 
-def first_waits(snapshots: DataFrame, waits: DataFrame, seen: DataFrame) -> DataFrame:
-    """The snapshot in which each wait of a deadlocked machine was seen first."""
-    members = seen.select("run_id", F.explode("machines").alias("machine")).distinct()
-    theirs = waits.join(F.broadcast(members), ["run_id", "machine"], "left_semi")
-    known = theirs.join(snapshots.select("snapshot_id", "sequence"), "snapshot_id", "inner")
-    return known.groupBy("run_id", "machine", "call_id", "waiting_since").agg(
-        F.min_by("snapshot_id", "sequence").alias("first_seen_id")
-    )
-
-
-def edges(seen: DataFrame, first: DataFrame) -> DataFrame:
+def edges(seen: DataFrame) -> DataFrame:
     """One row a wait of each deadlock, numbered by `waiting_since`: the last one closed it."""
     latest = seen.groupBy(*KEY).agg(F.min_by("edges", "sequence").alias("edges"))
     rows = latest.select(*KEY, F.posexplode("edges").alias("place", "edge")).select(*KEY, "place", "edge.*")
     by_time = Window.partitionBy(*KEY).orderBy(F.asc_nulls_first("waiting_since"), "place")
-    same = [rows[name].eqNullSafe(first[name]) for name in ("run_id", "machine", "call_id", "waiting_since")]
-    return (
-        rows.withColumn("step", F.row_number().over(by_time))
-        .join(F.broadcast(first), same, "left_outer")
-        .select(
-            rows["system"],
-            rows["run_id"],
-            "deadlock",
-            "step",
-            rows["machine"],
-            rows["call_id"],
-            "on_machine",
-            "method",
-            "call_site",
-            rows["waiting_since"],
-            "first_seen_id",
-        )
+    return rows.withColumn("step", F.row_number().over(by_time)).select(
+        *KEY, "step", "machine", "call_id", "on_machine", "method", "call_site", "waiting_since"
     )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The job as a program: `spark-submit deadlocks.py HISTORY`."""
-    from ray_snapshot.spark_jobs.engine.command import main as run_job
-
-    return run_job("deadlocks", argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

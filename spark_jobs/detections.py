@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ray_snapshot.questions import standing
 from ray_snapshot.questions.reading import data_of
@@ -24,7 +25,7 @@ from ray_snapshot.questions.standing import DETECTORS, Judgement
 from ray_snapshot.schema import SNAPSHOTS
 from ray_snapshot.spark_jobs.engine.evaluating import Work, evaluated, expects_the_same, own_name
 from ray_snapshot.spark_jobs.engine.output import results, some_rows
-from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table, spark_schema
+from ray_snapshot.spark_jobs.tables import Selection, Tables, read_table
 from ray_snapshot.verdicts import compares, load_detector
 from ray_snapshot.views.tables import one_line
 
@@ -160,7 +161,7 @@ def summary(verdicts: DataFrame, live: DataFrame) -> DataFrame:
         "snapshot_id", *DETECTOR, *_ANSWER, F.get_json_object("evidence", "$.error").alias("failure")
     )
     both = answers.withColumn("is_known", F.lit(True)).unionByName(live, allowMissingColumns=True)
-    return both.groupBy(*DETECTOR).applyInArrow(_summed_up, spark_schema(DETECTORS))
+    return both.groupBy(*DETECTOR).applyInArrow(_summed_up, from_arrow_schema(DETECTORS))
 
 
 _ANSWER = (
@@ -216,14 +217,3 @@ def _spec_of(reference: str) -> dict[str, Any]:
     """The data from which a task builds the detector that `--detector` names."""
     detector = load_detector(reference)
     return {"type": "callable", "name": reference} if ":" in reference else dict(detector.spec)  # type: ignore[attr-defined]
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The job as a program: `spark-submit detections.py HISTORY`."""
-    from ray_snapshot.spark_jobs.engine.command import main as run_job
-
-    return run_job("detections", argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ray_snapshot.errors import RaySnapshotError, SettingError
 from ray_snapshot.questions.shown import View
 from ray_snapshot.spark_jobs.engine.output import results, some_rows
-from ray_snapshot.spark_jobs.tables import RUN, Selection, Tables, spark_schema
+from ray_snapshot.spark_jobs.tables import RUN, Selection, Tables
 from ray_snapshot.verdicts import told
 from ray_snapshot.views.tables import one_line
 
@@ -87,12 +88,8 @@ def run(
     ask = partial(
         answer, predicate=predicate, modules=tuple(modules), most_cuts=most_cuts, definitely=definitely, trust=trust
     )
-    return results({"runs": answers(asked, history, ask, _run_count(history))}, out)
-
-
-def _run_count(history: History) -> int:
-    """How many runs a history has: as many tasks."""
-    return max(1, len(set(history.table("snapshots")["run_id"].to_pylist())))
+    tasks = max(1, len(set(history.table("snapshots")["run_id"].to_pylist())))  # as many as there are runs
+    return results({"runs": answers(asked, history, ask, tasks)}, out)
 
 
 def answers(runs: DataFrame, history: History, ask: Any, tasks: int) -> DataFrame:
@@ -108,7 +105,7 @@ def answers(runs: DataFrame, history: History, ask: Any, tasks: int) -> DataFram
 
     # a number that is given is kept: Spark would else join what is small, and do one run after the other
     shared = runs.repartitionByRange(tasks, "run_id")
-    return shared.mapInArrow(task, spark_schema(ANSWERS)).select(*ANSWERS.names)
+    return shared.mapInArrow(task, from_arrow_schema(ANSWERS)).select(*ANSWERS.names)
 
 
 def answer(
@@ -174,14 +171,3 @@ def options(predicate: str | None = None, **given: Any) -> dict[str, Any]:
         os.path.splitext(os.path.basename(name))[0] if name in files else name for name in given.get("modules", ())
     ]
     return {**given, "predicate": predicate, "modules": modules}
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The job as a program: `spark-submit possibly.py HISTORY --predicate MODULE:NAME`."""
-    from ray_snapshot.spark_jobs.engine.command import main as run_job
-
-    return run_job("possibly", argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

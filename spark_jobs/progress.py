@@ -7,8 +7,6 @@ expressions over `snapshots` and `machines`.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -200,14 +198,3 @@ def runs(snapshots: DataFrame) -> DataFrame:
             seconds_between(F.col("last_moved_at"), F.col("ended_at")).alias("still_seconds"),
         )
     )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The job as a program: `spark-submit progress.py HISTORY`."""
-    from ray_snapshot.spark_jobs.engine.command import main as run_job
-
-    return run_job("progress", argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,7 @@ from ray_snapshot.schema import TABLES
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-OPTIONS = ("path", "table", "columns", "versionAsOf", "timestampAsOf")
+OPTIONS = ("path", "table", "columns")
 BYTES_PER_TASK = 32 << 20
 """Compressed bytes that a task reads, about: small files are put together, large ones are split at groups of rows."""
 
@@ -44,9 +44,6 @@ class Options:
     path: str
     table: str
     columns: tuple[str, ...]
-    version: int | None = None
-    """A version of the history, which is a version of its table `snapshots`."""
-    time: datetime | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -65,10 +62,7 @@ def options_of(given: Mapping[str, str]) -> Options:
         raise SettingError("ray_snapshot needs the folder of a history: .load(folder)")
     if table not in TABLES:
         raise SettingError(f"option table: a history has no table {table!r}; it has {', '.join(TABLES)}")
-    version, time = _number(given, "versionAsOf"), _time(given, "timestampAsOf")
-    if version is not None and time is not None:
-        raise SettingError("give one of versionAsOf and timestampAsOf, not both")
-    return Options(path=path, table=table, columns=_columns(given.get("columns"), table), version=version, time=time)
+    return Options(path=path, table=table, columns=_columns(given.get("columns"), table))
 
 
 def _columns(text: str | None, table: str) -> tuple[str, ...]:
@@ -79,26 +73,6 @@ def _columns(text: str | None, table: str) -> tuple[str, ...]:
     if strange := [name for name in chosen if name not in known]:
         raise SettingError(f"option columns: {table} has no column {strange[0]!r}; it has {', '.join(known)}")
     return chosen or tuple(known)
-
-
-def _number(given: Mapping[str, str], name: str) -> int | None:
-    text = given.get(name)
-    if text is None:
-        return None
-    if not text.isdecimal():
-        raise SettingError(f"option {name}: {text!r} is no whole number of 0 or more")
-    return int(text)
-
-
-def _time(given: Mapping[str, str], name: str) -> datetime | None:
-    text = given.get(name)
-    if text is None:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise SettingError(f"option {name}: {text!r} is no time: write it like 2026-01-31T12:30:00") from error
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
 class HistorySource(DataSource):  # type: ignore[misc]
@@ -159,50 +133,9 @@ def tasks_of(pieces: Iterable[tuple[Piece, int]], listings: tuple[str, ...] | No
 
 
 def pieces_of(path: AnyPath, name: str, table: DeltaTable) -> list[tuple[Piece, int]]:
-    """The files of a version of a table with their bytes."""
+    """The files of a table with their bytes."""
     found = tables.data_files(path, name, table)
     return [(Piece(str(one.path), one.system, one.date), one.size) for one in found]
-
-
-def as_of(options: Options, name: str) -> DeltaTable:
-    """A table of the history at the version or time that was asked for.
-
-    A version counts the commits of `snapshots`; the other tables are taken as of the time of that commit. Raises
-    `HistoryNotFoundError` if the history does not go back so far, or not so far yet.
-    """
-    path = History(options.path).path
-    table = tables.open_table(path, name)
-    if options.version is None and options.time is None:
-        return table
-    moment: int | datetime | None = options.time
-    if options.version is not None:
-        moment = options.version if name == "snapshots" else _time_of(path, options.version)
-    return _loaded(path, name, table, moment)
-
-
-def _time_of(path: AnyPath, version: int) -> datetime:
-    table = _loaded(path, "snapshots", tables.open_table(path, "snapshots"), version)
-    return _times(table)[version]
-
-
-def _times(table: DeltaTable) -> dict[int, datetime]:
-    """When the commits of a table were made that its log still has."""
-    return {one["version"]: datetime.fromtimestamp(one["timestamp"] / 1000, UTC) for one in table.history()}
-
-
-def _loaded(path: AnyPath, name: str, table: DeltaTable, moment: int | datetime | None) -> DeltaTable:
-    latest = table.version()
-    if isinstance(moment, int) and moment > latest:
-        raise HistoryNotFoundError(
-            f"history {path}: table {name} has no version {moment}; the latest is {latest}", path=path
-        )
-    if isinstance(moment, datetime) and moment < (first := min(_times(table).values())):
-        raise HistoryNotFoundError(
-            f"history {path}: table {name} goes back to {first.isoformat()}, not to {moment.isoformat()}", path=path
-        )
-    with tables.faults(path, name, f"read as of {moment}", HistoryNotFoundError):
-        table.load_as_version(moment)
-    return table
 
 
 # ---- batch ---------------------------------------------------------------------------------------------------------------
@@ -217,8 +150,8 @@ class HistoryReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> list[Task]:
         """The tasks of this read; the files are those of one version."""
         options, path = self.options, History(self.options.path).path
-        listed = as_of(options, "snapshots")  # before the other table: what it lists, that one has
-        pieces = pieces_of(path, options.table, as_of(options, options.table))
+        listed = tables.open_table(path, "snapshots")  # before the other table: what it lists, that one has
+        pieces = pieces_of(path, options.table, tables.open_table(path, options.table))
         listings: tuple[str, ...] | None = None
         if options.table != "snapshots" and "snapshot_id" in TABLES[options.table].names:
             listings = tuple(piece.path for piece, _ in pieces_of(path, "snapshots", listed))

@@ -18,7 +18,6 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from ray_snapshot.errors import SettingError
 from ray_snapshot.history import tables
@@ -104,7 +103,7 @@ def read_table(spark: SparkSession, history: History, table: str, ids: Sequence[
 
     With `ids`: only rows between the first and the last of these snapshots, and only files that may hold such.
     """
-    schema = spark_schema(with_partitions(TABLES[table]))
+    schema = from_arrow_schema(with_partitions(TABLES[table]))
     files = _files_of(history, table, ids) if ids else list(history.files(table))
     if not files:
         return spark.createDataFrame([], schema)
@@ -123,11 +122,6 @@ def _files_of(history: History, table: str, ids: Sequence[str]) -> list[str]:
 def with_partitions(schema: pa.Schema) -> pa.Schema:
     """A table's columns and those that stand in its folder names."""
     return pa.schema([*schema, *(column for column in PARTITIONS if column.name not in schema.names)])
-
-
-def spark_schema(schema: pa.Schema) -> StructType:
-    """An Arrow schema as Spark's."""
-    return from_arrow_schema(schema)
 
 
 def seconds_between(first: Column, last: Column) -> Column:

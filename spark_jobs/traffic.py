@@ -6,8 +6,6 @@ within one generation (a restore begins the next), so a difference between two s
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window, WindowSpec
@@ -17,7 +15,6 @@ from ray_snapshot.questions.shown import View
 from ray_snapshot.spark_jobs.engine.output import results
 from ray_snapshot.spark_jobs.tables import (
     CHANNEL,
-    RUN,
     Selection,
     Tables,
     generations,
@@ -83,23 +80,9 @@ VIEWS = (
     View(
         "machines",
         "Busiest machines",
-        ("system", "run_id", "machine", "host", "accepted", "sent", "accepted_per_s", "times_mean", "hot"),
+        ("system", "run_id", "machine", "accepted", "sent", "accepted_per_s", "times_mean", "hot"),
         order=("-hot", "-accepted", "system", "run_id", "machine"),
-        minor=("run_id", "host", "sent"),
-    ),
-    View(
-        "hosts",
-        "Hosts",
-        ("system", "run_id", "host", "machines", "accepted", "share", "times_mean"),
-        order=("system", "run_id", "-accepted", "host"),
-        minor=("run_id",),
-    ),
-    View(
-        "ages",
-        "How old what is in flight is, the snapshots with the oldest first",
-        ("system", "run_id", "snapshot_id", "in_flight", "mean_seconds", "oldest_seconds", "oldest_channel", "method"),
-        order=("-oldest_seconds", "system", "run_id", "snapshot_id"),
-        minor=("run_id", "method"),
+        minor=("run_id", "sent"),
     ),
 )
 
@@ -107,25 +90,18 @@ VIEWS = (
 def run(
     spark: SparkSession, history: History, out: str | None = None, *, selection: Selection | None = None
 ) -> dict[str, DataFrame]:
-    """`channels`, `machines`, `hosts` (a row each), `stuck` (a row a head that stood still), `deaf`, `growing`, `ages`, and
-    `intervals` (a row a channel and interval).
+    """`channels`, `machines` (a row each), `stuck` (a row a head that stood still), `deaf`, `growing`, and `intervals` (a row a
+    channel and interval).
     """
     tables = Tables(spark, history, selection or Selection())
     messages = tables.rows("messages")
     traffic = intervals(tables.complete, tables.rows("channels"), messages)
     (traffic,) = results({"intervals": traffic}, out).values()
-    still = stuck(traffic, messages)
-    both = {
-        "channels": channels(traffic),
-        "stuck": still,
-        "growing": growing(traffic),
-        "ages": ages(tables.complete, messages),
-    }
-    found = results(both, out)
-    busy = machines(found["channels"], hosts_of(tables.complete, tables.rows("machines")))
-    (busy,) = results({"machines": busy}, out).values()
-    rest = results({"deaf": deaf(found["stuck"]), "hosts": hosts(busy)}, out)
-    return {**found, **rest, "machines": busy, "intervals": traffic}
+    found = results(
+        {"channels": channels(traffic), "stuck": stuck(traffic, messages), "growing": growing(traffic)}, out
+    )
+    rest = results({"deaf": deaf(found["stuck"]), "machines": machines(found["channels"])}, out)
+    return {**found, **rest, "intervals": traffic}
 
 
 def intervals(snapshots: DataFrame, channels: DataFrame, messages: DataFrame) -> DataFrame:
@@ -357,52 +333,8 @@ def growing(traffic: DataFrame) -> DataFrame:
     )
 
 
-def ages(snapshots: DataFrame, messages: DataFrame) -> DataFrame:
-    """One row a snapshot with anything in flight but timers: how long ago it was sent, and where the oldest is.
-
-    At the start of the snapshot; what was sent between that and the cut is of age 0.
-    """
-    known = snapshots.select("snapshot_id", "system", "run_id", "sequence", "started_at")
-    sent = messages.where((F.col("kind") != "timer") & F.col("sent_at").isNotNull()).drop("run_id")
-    age = F.greatest(F.lit(0.0), seconds_between(F.col("sent_at"), F.col("started_at")))
-    oldest = F.max_by(F.struct(*CHANNEL, "method"), "age")
-    return (
-        sent.join(F.broadcast(known), "snapshot_id", "inner")
-        .withColumn("age", age)
-        .groupBy("system", "run_id", "snapshot_id", "sequence", "started_at")
-        .agg(
-            F.count(F.lit(1)).alias("in_flight"),
-            F.avg("age").alias("mean_seconds"),
-            F.max("age").alias("oldest_seconds"),
-            oldest.alias("oldest"),
-        )
-        .select(
-            "system",
-            "run_id",
-            "snapshot_id",
-            "sequence",
-            "started_at",
-            "in_flight",
-            "mean_seconds",
-            "oldest_seconds",
-            F.concat_ws(" ", *(f"oldest.{name}" for name in CHANNEL)).alias("oldest_channel"),
-            "oldest.method",
-        )
-    )
-
-
-def hosts_of(snapshots: DataFrame, machines: DataFrame) -> DataFrame:
-    """`system, run_id, machine, host` as of the last snapshot of each run."""
-    last = snapshots.groupBy(*RUN).agg(F.max_by("snapshot_id", "sequence").alias("snapshot_id"))
-    hosts = machines.select("snapshot_id", "machine", "host")
-    return hosts.join(F.broadcast(last), "snapshot_id", "inner").select(*RUN, "machine", "host")
-
-
-def machines(channels: DataFrame, hosts: DataFrame) -> DataFrame:
-    """One row a machine of a run: what it sent and accepted on all its channels, and whether it is hot.
-
-    `host`: null if the last snapshot has the machine no more.
-    """
+def machines(channels: DataFrame) -> DataFrame:
+    """One row a machine of a run: what it sent and accepted on all its channels, and whether it is hot."""
     keys = ("system", "run_id", "machine")
     accepted = channels.groupBy("system", "run_id", F.col("target").alias("machine")).agg(
         F.sum("accepted").alias("accepted"), F.max("seconds").alias("seconds")
@@ -410,42 +342,11 @@ def machines(channels: DataFrame, hosts: DataFrame) -> DataFrame:
     sent = channels.groupBy("system", "run_id", F.col("source").alias("machine")).agg(F.sum("sent").alias("sent"))
     both = accepted.join(sent, list(keys), "full_outer").na.fill(0, ["accepted", "sent"])
     mean = F.avg("accepted").over(Window.partitionBy("system", "run_id"))
-    times = F.try_divide(F.col("accepted"), mean)
-    return (
-        both.withColumn("times_mean", times)
-        .join(F.broadcast(hosts), [*RUN, "machine"], "left_outer")
-        .select(
-            *keys,
-            "host",
-            "accepted",
-            "sent",
-            per_second(F.col("accepted")).alias("accepted_per_s"),
-            "times_mean",
-            ((F.col("times_mean") >= HOT_TIMES) & (F.col("accepted") >= HOT_LEAST)).alias("hot"),
-        )
+    return both.withColumn("times_mean", F.try_divide(F.col("accepted"), mean)).select(
+        *keys,
+        "accepted",
+        "sent",
+        per_second(F.col("accepted")).alias("accepted_per_s"),
+        "times_mean",
+        ((F.col("times_mean") >= HOT_TIMES) & (F.col("accepted") >= HOT_LEAST)).alias("hot"),
     )
-
-
-def hosts(machines: DataFrame) -> DataFrame:
-    """One row a host of a run: its share of what was accepted, and how many times the mean of all hosts that is."""
-    run = Window.partitionBy("system", "run_id")
-    by_host = machines.where(F.col("host").isNotNull()).groupBy("system", "run_id", "host")
-    return (
-        by_host.agg(
-            F.count(F.lit(1)).alias("machines"), F.sum("accepted").alias("accepted"), F.sum("sent").alias("sent")
-        )
-        .withColumn("share", F.try_divide(F.col("accepted"), F.sum("accepted").over(run)))
-        .withColumn("times_mean", F.try_divide(F.col("accepted"), F.avg("accepted").over(run)))
-        .select("system", "run_id", "host", "machines", "accepted", "sent", "share", "times_mean")
-    )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The job as a program: `spark-submit traffic.py HISTORY`."""
-    from ray_snapshot.spark_jobs.engine.command import main as run_job
-
-    return run_job("traffic", argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

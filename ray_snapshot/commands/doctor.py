@@ -43,7 +43,7 @@ def doctor(
 
     Exit code 1 if there is a problem.
 
-    Ray, Java, py-spy, shared memory, the history that is named, the token, and the clusters that run.
+    Ray, Java, py-spy, the history that is named, the token, and the clusters that run.
     """
     counts: Counter[str] = Counter()
     with visitor():

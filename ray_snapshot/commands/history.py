@@ -82,9 +82,9 @@ def list_snapshots(
     _check_known(opened, system, run)
     rows = _of_run(opened.snapshot_table(system), run)
     if json:
-        _print_json_rows(opened, "snapshots", _last(rows, limit or 0))
+        _print_json_rows(opened, "snapshots", last(rows, limit or 0))
         return
-    shown = _last(rows, _ROWS if limit is None else limit)
+    shown = last(rows, _ROWS if limit is None else limit)
     several = len(set(shown["system"].to_pylist())) > 1
     noun = noun_of(CALLS if {*shown["protocol"].to_pylist()} == {CALLS} else None)
     columns = [
@@ -125,9 +125,9 @@ def verdicts(
     rows = _of_run(opened.verdict_table(detector, snapshot_id, system=system), run)
     rows = rows.filter(rows["alarm"]) if alarms else rows
     if json:
-        _print_json_rows(opened, "verdicts", _last(rows, limit or 0))
+        _print_json_rows(opened, "verdicts", last(rows, limit or 0))
         return
-    shown = _last(rows, _ROWS if limit is None else limit)
+    shown = last(rows, _ROWS if limit is None else limit)
     columns = [
         tables.Column("snapshot", "snapshot_id"),
         tables.Column("system", "system", minor=1),
@@ -321,7 +321,8 @@ def _of_run(rows: pa.Table, run: str | None) -> pa.Table:
     return rows if run is None else rows.filter(pc.starts_with(rows["run_id"], run))
 
 
-def _last(rows: pa.Table, limit: int) -> pa.Table:
+def last(rows: pa.Table, limit: int) -> pa.Table:
+    """The latest rows, so many; 0: all."""
     return rows.slice(max(0, rows.num_rows - limit)) if limit else rows
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ray_snapshot.commands.history import Json, Limit, Run, System
+from ray_snapshot.commands.history import Json, Limit, Run, System, last
 from ray_snapshot.commands.options import HistoryPath, open_history
 from ray_snapshot.names import noun_of
 from ray_snapshot.questions.shown import CHANGES, CONSERVATION, SINCE, View
@@ -99,7 +99,7 @@ def conservation(
 
     found = ask(opened, system=system, run=run, detector=detector)
     if json:
-        _print_json(_last(found["ledger"], limit or 0))
+        _print_json(last(found["ledger"], limit or 0))
         return
     most = _ROWS if limit is None else limit
     for view in CONSERVATION:
@@ -252,15 +252,11 @@ _OF_BOTH = ("system", "run_id", "snapshot_id", "started_at", "changes", "first_i
 
 def _print(view: View, rows: pa.Table, most: int, *, is_latest: bool = False, noun: str = "machine") -> None:
     """The first rows of a result, or the latest ones, under its title."""
-    shown = _last(rows, most) if is_latest else rows.slice(0, most) if most else rows
+    shown = last(rows, most) if is_latest else rows.slice(0, most) if most else rows
     print_result(shown, view.title, view.columns, view.minor, noun)
     if left := rows.num_rows - shown.num_rows:
         print(f"({left:,} {'earlier' if is_latest else 'more'} not shown; --limit 0 shows all)")
     print()
-
-
-def _last(rows: pa.Table, limit: int) -> pa.Table:
-    return rows.slice(max(0, rows.num_rows - limit)) if limit else rows
 
 
 _ROWS_AT_ONCE = 10_000

@@ -19,11 +19,6 @@ LITTLE = 1 << 30
 TOO_LITTLE = 100 << 20
 """Bytes free where a history is to grow."""
 
-OBJECT_STORE_SHARE = 0.3
-"""Of the memory: so much Ray wants for its object store, if nobody says otherwise."""
-OBJECT_STORE_CAP = 10_000_000_000
-"""Bytes of shared memory with which Ray makes do in any case."""
-
 INSTALL_JAVA = "pip install 'ray-snapshot[java]', or install a JDK of 17 or newer and point JAVA_HOME at it"
 
 
@@ -84,21 +79,6 @@ def stacks(version: str | None, why: str = "") -> Finding:
     return Finding("py-spy", OK, f"{version}, and it may read other processes (ptrace)")
 
 
-def shared_memory(free: int | None, memory: int | None) -> Finding:
-    """Bytes free in /dev/shm, None where there is no such thing; bytes of memory that Ray counts with."""
-    if free is None or memory is None:
-        return Finding("shared memory", OK, "this system has no /dev/shm, and Ray uses none")
-    wanted = min(int(OBJECT_STORE_SHARE * memory), OBJECT_STORE_CAP)
-    text = f"{size(free)} free in /dev/shm"
-    if free < wanted:
-        remedy = (
-            f"delete files in /dev/shm, or give the container more: `docker run --shm-size {size(wanted, spaced=False)}`;"
-            " in Kubernetes an emptyDir with medium Memory at /dev/shm"
-        )
-        return Finding("shared memory", WARNING, f"{text}; Ray wants {size(wanted)}, and will use a disk", remedy)
-    return Finding("shared memory", OK, f"{text}; Ray wants {size(wanted)}")
-
-
 @dataclass(frozen=True, slots=True)
 class Folder:
     """A folder, as it was found."""
@@ -142,15 +122,14 @@ def history_in_store(address: str, trouble: str, *, is_there: bool) -> Finding:
     return Finding("history", OK, f"{address} can be written to; {what}")
 
 
-def size(count: int, *, spaced: bool = True) -> str:
-    """Bytes for a person, or for an option of a command."""
+def size(count: int) -> str:
+    """Bytes for a person."""
     value, unit = float(count), "B"
     for unit in ("B", "KB", "MB", "GB", "TB"):
         if value < 1_000 or unit == "TB":
             break
         value /= 1_000
-    text = f"{value:.0f}" if value >= 10 or unit == "B" else f"{value:.1f}"
-    return f"{text} {unit}" if spaced else f"{-(-value // 1):.0f}{unit[:1].lower()}"
+    return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
 
 
 # ---- Ray clusters ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The facts of this machine: Ray, Java, py-spy, memory, the folder of a history, and Ray clusters.
+"""The facts of this machine: Ray, Java, py-spy, the folder of a history, and Ray clusters.
 
 Changes nothing: what is written to see whether it can be written has no name, and is gone at once.
 """
@@ -35,7 +35,6 @@ def all_checks(address: str | None, history: str | None) -> list[Check]:
         Check("ray", ray, IMPORT_S),
         Check("java", java, PROGRAM_S, is_begun_early=True),
         Check("py-spy", stacks, PROGRAM_S, is_begun_early=True),
-        Check("shared memory", lambda: checks.shared_memory(free_shared_memory(), memory()), 5.0),
     ]
     if history is not None:
         found.append(Check("history", lambda: history_given(history), IMPORT_S))
@@ -86,33 +85,7 @@ def stacks() -> Finding:
     return checks.stacks(installed("py-spy") or "installed", read(program, os.getpid()).get("why", ""))
 
 
-# ---- memory and disks --------------------------------------------------------------------------------------------------
-
-
-def free_shared_memory(path: str = "/dev/shm") -> int | None:
-    """Bytes; None where there is no such thing."""
-    try:
-        return shutil.disk_usage(path).free
-    except OSError:
-        return None
-
-
-def memory() -> int | None:
-    """Bytes of this machine, or of this container."""
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return None
-    limits = [_number(path) for path in ("memory.max", "memory/memory.limit_in_bytes")]
-    return min([total, *(limit for limit in limits if limit is not None)])
-
-
-def _number(name: str) -> int | None:
-    try:
-        text = Path("/sys/fs/cgroup", name).read_text().strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None
+# ---- disks -------------------------------------------------------------------------------------------------------------
 
 
 def folder_at(path: Path) -> Folder:

@@ -159,17 +159,11 @@ def write_file(
 def row_groups(rows: pa.Table) -> Iterator[pa.Table]:
     """Sorted rows in groups; a snapshot that fills one begins a new one, so that its groups hold nothing else."""
     begin = 0
-    for length in group_lengths(runs_of(rows), rows_per_group(rows)):
+    fitting = LIMITS.group_bytes * rows.num_rows // max(1, rows.nbytes)  # fewer, if they are large
+    for length in group_lengths(runs_of(rows), max(1, min(LIMITS.group_rows, fitting))):
         group = rows.slice(begin, length)
         yield group if group.column(0).num_chunks == 1 else group.combine_chunks()
         begin += length
-
-
-def rows_per_group(rows: pa.Table) -> int:
-    """How many rows are a group, fewer if they are large."""
-    size: int = rows.nbytes
-    fitting: int = LIMITS.group_bytes * rows.num_rows // max(1, size)
-    return max(1, min(LIMITS.group_rows, fitting))
 
 
 def group_lengths(runs: Iterable[int], most: int = LIMITS.group_rows) -> Iterator[int]:

@@ -1,14 +1,18 @@
-"""What a history answers with: rows that are dictionaries with attributes, beside the Arrow table they came
-from.
+"""What a history answers with: rows that are dictionaries with attributes, beside the Arrow table they came from.
+
+And rows on their way in, without what is redacted. Imports no Ray.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ray_snapshot import redaction
 from ray_snapshot.json_text import parsed_json
 
 JSON_COLUMNS = {
@@ -56,3 +60,24 @@ def parsed(name: str, table: pa.Table) -> Iterator[Row]:
             if row[column] is not None:
                 row[column] = parsed_json(row[column])
         yield Row(row)
+
+
+def purged(name: str, table: pa.Table) -> pa.Table:
+    """Rows of the table `name` without what is redacted here: the process that recorded them may not have known the names."""
+    for column in JSON_COLUMNS.get(name, ()) if redaction.is_active else ():
+        matches = pc.fill_null(pc.match_substring_regex(table[column], redaction.pattern()), False)
+        if pc.any(matches).as_py():
+            texts = [
+                _purged_json(text) if has_name else text
+                for text, has_name in zip(table[column].to_pylist(), matches.to_pylist(), strict=True)
+            ]
+            place = table.schema.get_field_index(column)
+            table = table.set_column(place, table.schema.field(place), pa.array(texts, pa.string()))
+    return table
+
+
+def _purged_json(text: str) -> str:
+    try:
+        return json.dumps(redaction.purged(json.loads(text)), ensure_ascii=False, separators=(",", ":"))
+    except (ValueError, RecursionError):  # what its names hold cannot be told: none of it is kept
+        return json.dumps(redaction.mark("unreadable"))

@@ -19,6 +19,7 @@ from ray_snapshot.addresses import AnyPath
 from ray_snapshot.errors import SettingError
 from ray_snapshot.history import checkpoints, leases, owners, tables, upkeep
 
+_EPOCH, _US = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
 
@@ -51,20 +52,14 @@ def to_drop(
     started = rows["started_at"].cast(pa.int64()).to_numpy()
     stays = _latest_restorable(rows)
     if keep is not None:
-        stays |= started >= _us(now or datetime.now(UTC)) - keep // timedelta(
-            microseconds=1
-        )  # may lie before the year 1
+        stays |= started >= (((now or datetime.now(UTC)) - _EPOCH) // _US) - keep // _US  # may lie before the year 1
     if keep_every is not None:
-        stays |= _first_of_each(rows, started // (keep_every // timedelta(microseconds=1)))
+        stays |= _first_of_each(rows, started // (keep_every // _US))
     found: list[str] = rows["snapshot_id"].filter(pa.array(~stays)).to_pylist()
     return found
 
 
 _ORDER = ("started_at", "snapshot_id")
-
-
-def _us(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def _latest_restorable(rows: pa.Table) -> np.ndarray:

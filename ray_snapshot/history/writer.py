@@ -27,7 +27,7 @@ from ray_snapshot.addresses import AnyPath, StorePath
 from ray_snapshot.encoding import to_json
 from ray_snapshot.errors import HistoryNotFoundError, HistoryWriteError, SettingError
 from ray_snapshot.history import commits, compaction, leases, owners, tables, upkeep
-from ray_snapshot.history.purging import purged
+from ray_snapshot.history.records import purged
 from ray_snapshot.history.stores import StoreFault
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.names import check_system_name

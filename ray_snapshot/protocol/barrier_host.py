@@ -322,7 +322,8 @@ class BarrierCore(HostCore):
         self.hear(NumberSeen(colour))
         self._owe_no_more(inbox, key)
         if self.mode is not Mode.UNALIGNED:
-            self._began_to_align(inbox.machine)  # with the first barrier, be it the last one, too
+            for number in inbox.alignment.aligning():  # it aligns from the first barrier on, be it the last one, too
+                self.aligning_since.setdefault((inbox.machine.name, number), self.clock())
         inbox.put_barrier(mailbox, (message[0], 0, BARRIER, None, 0.0, colour))
 
     def _owe_no_more(self, inbox: StreamInbox, key: tuple[str, str]) -> None:
@@ -386,10 +387,6 @@ class BarrierCore(HostCore):
             self.is_due = True
         self.copying.uncopied.append(machine)
 
-    def _began_to_align(self, machine: Machine) -> None:
-        for number in _inbox(machine).alignment.aligning():
-            self.aligning_since.setdefault((machine.name, number), self.clock())
-
     def boundary(self) -> tuple[int, ...]:
         """No machine is inside an action; each records when it is its turn."""
         self.acting, self.is_due = None, False
@@ -442,7 +439,8 @@ class BarrierCore(HostCore):
             inbox.owed[number] = {key for key, heard in inbox.heard.items() if not is_red(heard, number)}
             self.owed_count[number] += len(inbox.owed[number])
             self.waiting_for[number].discard(machine.name)
-            self._look_whether_all_have_recorded(number)
+            self.open[number].is_copied = not self.waiting_for[number]
+            self._look_whether_all_have_delivered(number)
 
     def _copy(self, machine: Machine, number: int, extra: Any) -> MachineCopy:
         found = self.copying.copy_of(machine, number, extra)
@@ -459,10 +457,6 @@ class BarrierCore(HostCore):
             if number in self.open:
                 self.open[number].marker_count += sent
         self.must_flush = True
-
-    def _look_whether_all_have_recorded(self, number: int) -> None:
-        self.open[number].is_copied = not self.waiting_for[number]
-        self._look_whether_all_have_delivered(number)
 
     def _look_whether_all_have_delivered(self, number: int) -> None:
         recording = self.open.get(number)

@@ -204,37 +204,25 @@ class PendingCallSnapshot:
             raise ProtocolError(f"snapshot {self.number} waits for {self.waits_for()}", number=self.number)
         final = {name: report for name, report in self.final.items() if name not in self.reports}
         told = {**self.reports, **final}
-        return _Join(
-            self.number, told, self.gone, self.dead, self.idle_holds, tells_callers=self.tells_callers
-        ).completed()
+        return _Join(self, told).completed()
 
 
 class _Join:
     """The reports of one snapshot, indexed."""
 
-    def __init__(
-        self,
-        number: int,
-        told: Mapping[str, MachineReport],
-        gone: Mapping[str, str],
-        dead: frozenset[str],
-        idle_holds: Iterable[str] = (),
-        *,
-        tells_callers: bool = False,
-    ) -> None:
-        self.number = number
-        self.tells_callers = tells_callers
+    def __init__(self, pending: PendingCallSnapshot, told: Mapping[str, MachineReport]) -> None:
+        self.number, self.tells_callers = pending.number, pending.tells_callers
+        self.gone = gone = pending.gone
         self.tasks = TasksOfCut(told.values())
         self.streams = StreamsOfCut(told.values(), self.tasks)
         self.reports = reports = self.streams.told_apart(apart(told.values()))
-        self.idle_holds = set(idle_holds)
+        self.idle_holds = set(pending.idle_holds)
         for report in reports.values():
             self.idle_holds |= {*report.to_tasks}
             if is_worker(report.machine):
                 self.idle_holds |= {*report.holds, *report.reads}
-        self.gone = gone
         alive = {name for name, report in reports.items() if not report.has_left}
-        self.over = (dead | reports.keys()) - alive
+        self.over = (pending.dead | reports.keys()) - alive
         """Machines that had died or left before: a call to one ends, with an error if with nothing else."""
         self.ended = self.over | (gone.keys() - alive)
         """Machines that will never accept anything again."""

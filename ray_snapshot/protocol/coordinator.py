@@ -23,15 +23,13 @@ DRIVER_S = 30.0
 """Extra seconds that a snapshot waits for the driver, which answers only once its program leaves a call into C."""
 
 
+@dataclass(slots=True, eq=False)
 class PendingSnapshot:
     """A snapshot of which parts are missing."""
 
-    __slots__ = ("calls", "counts", "deadline")
-
-    def __init__(self, counts: PendingCounts, calls: PendingCallSnapshot, deadline: float) -> None:
-        self.counts = counts
-        self.calls = calls
-        self.deadline = deadline
+    counts: PendingCounts
+    calls: PendingCallSnapshot
+    deadline: float
 
     @property
     def lasts_until(self) -> float:

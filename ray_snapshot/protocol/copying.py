@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import compress, islice
 from operator import attrgetter
 from typing import Any
@@ -34,6 +35,7 @@ Group = tuple[Sequence[Machine], Any, Sequence[bool]]
 """Some machines; what recordings hold of their bodies, an iterable that has `where(flags)`; and which of them are lasting."""
 
 
+@dataclass(eq=False)
 class Copying:
     """Of one host: of its `machines`, for those of `recordings` (by number) that are not whole yet, in the colour of `turning`.
 
@@ -45,34 +47,26 @@ class Copying:
     at rest from then on. Without it none ever rests.
     """
 
-    def __init__(
-        self,
-        machines: dict[str, Machine],
-        turning: Turning,
-        recordings: Mapping[int, Recording],
-        *,
-        copy_body: Callable[[Machine], Any] = lambda machine: machine.body,
-        copy_bodies: Callable[[Sequence[Machine]], Sequence[Any]] | None = None,
-        copy_group: Callable[[Sequence[Machine], Asked | None], Group | None] | None = None,
-        is_lasting: Callable[[Machine, Any], bool] | None = None,
-    ) -> None:
-        self.machines = machines
-        self.turning = turning
-        self.recordings = recordings
-        self.copy_body = copy_body
-        self.copy_bodies = copy_bodies
-        self.copy_group = copy_group
-        self.is_lasting = is_lasting
-        self.uncopied: deque[Machine] = deque()
-        """Machines to be copied, and some that have been meanwhile."""
-        self.awake: dict[str, Machine] = machines if is_lasting is None else {}
+    machines: dict[str, Machine]
+    turning: Turning
+    recordings: Mapping[int, Recording]
+    _: KW_ONLY
+    copy_body: Callable[[Machine], Any] = lambda machine: machine.body
+    copy_bodies: Callable[[Sequence[Machine]], Sequence[Any]] | None = None
+    copy_group: Callable[[Sequence[Machine], Asked | None], Group | None] | None = None
+    is_lasting: Callable[[Machine, Any], bool] | None = None
+    uncopied: deque[Machine] = field(default_factory=deque)
+    """Machines to be copied, and some that have been meanwhile."""
+    rested: list[MachineCopy | GroupCopy] = field(default_factory=list)
+    """The copies of those that were put to rest since the world last took them."""
+    rested_count: int = 0
+    """How many machines these are."""
+    _due: tuple[Any, list[Recording], bool] = (None, [], False)
+    """The answer of `_due_for`, and what it was asked of: mostly the same for one machine after the other."""
+
+    def __post_init__(self) -> None:
+        self.awake: dict[str, Machine] = self.machines if self.is_lasting is None else {}
         """Those that are not at rest."""
-        self.rested: list[MachineCopy | GroupCopy] = []
-        """The copies of those that were put to rest since the world last took them."""
-        self.rested_count = 0
-        """How many machines these are."""
-        self._due: tuple[Any, list[Recording], bool] = (None, [], False)
-        """The answer of `_due_for`, and what it was asked of: mostly the same for one machine after the other."""
 
     def begin(self) -> None:
         """The host has turned red: all that are awake are to be copied."""

@@ -138,6 +138,3 @@ def _alternatives(inputs: Inputs, missing: Pattern) -> Iterator[Alternative]:
 def _any_source(inputs: Inputs, ports: Pattern) -> list[Alternative]:
     """Each port is there, but not all of them together: a message for any of them may help."""
     return [Alternative(1, tuple(dict.fromkeys(name for port in ports for name in inputs.sources[port])))]
-
-
-__all__ = ["MOST_ALTERNATIVES", "Inputs", "Pattern", "Waiting", "cover", "half_begun", "run_of", "waiting_of"]

@@ -15,6 +15,7 @@ The transport may deliver batches in any order, and more than once; `InLink` put
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from ray_snapshot.protocol.colours import Colour
@@ -27,39 +28,24 @@ CREATION = 0
 """The index of the pseudo-channel of a link that carries creations: its messages make machines."""
 
 
+@dataclass(slots=True, eq=False)
 class OutLink:
     """The sending end: what waits to be put into the next batch for `target`."""
 
-    __slots__ = (
-        "acknowledgements",
-        "channels",
-        "colour",
-        "created",
-        "declared",
-        "dirty",
-        "in_flight",
-        "messages",
-        "segments",
-        "sequence",
-        "source",
-        "target",
-    )
-
-    def __init__(self, source: str, target: str, colour: Colour) -> None:
-        self.source = source
-        self.target = target
-        self.colour = colour
-        self.sequence = 0
-        self.channels: list[Any] = [None]  # index 0 is CREATION
-        self.created = 0
-        """How many creations this link has carried."""
-        self.declared: list[tuple[int, str, str, str]] = []
-        self.segments: list[Segment] = []
-        self.messages: list[Message] = []
-        self.acknowledgements: dict[int, int] = {}
-        self.dirty = True  # a new link tells its colour at once
-        self.in_flight = 0
-        """Batches that the transport has not delivered yet; kept by the world."""
+    source: str
+    target: str
+    colour: Colour
+    sequence: int = 0
+    channels: list[Any] = field(default_factory=lambda: [None])  # index 0 is CREATION
+    created: int = 0
+    """How many creations this link has carried."""
+    declared: list[tuple[int, str, str, str]] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    acknowledgements: dict[int, int] = field(default_factory=dict)
+    dirty: bool = True  # a new link tells its colour at once
+    in_flight: int = 0
+    """Batches that the transport has not delivered yet; kept by the world."""
 
     def declare(self, channel: Any, source: str, target: str, kind: str) -> int:
         """Give a channel its index on this link."""

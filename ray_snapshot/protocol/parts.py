@@ -6,6 +6,7 @@ Plain records with no rules of their own; read `host` for what becomes of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -124,21 +125,17 @@ class Machine:
         """Channels that went over their bound in the current action."""
 
 
+@dataclass(slots=True, eq=False)
 class Creation:
     """The message that makes a machine: who creates whom, and from what."""
 
-    __slots__ = ("child", "colour", "creator", "payload", "sent_at", "source")
-
-    def __init__(
-        self, creator: str, child: str, payload: Any, sent_at: float, colour: Colour, source: str | None
-    ) -> None:
-        self.creator = creator
-        self.child = child
-        self.payload = payload
-        self.sent_at = sent_at
-        self.colour = colour
-        self.source = source
-        """The host it came from; None if from this one."""
+    creator: str
+    child: str
+    payload: Any
+    sent_at: float
+    colour: Colour
+    source: str | None
+    """The host it came from; None if from this one."""
 
 
 class MachineCopy:
@@ -219,24 +216,6 @@ class GroupCopy:
 
     Says of each what a `MachineCopy` says; `each` makes these. Of machines that are born, and that aligned no inputs.
     """
-
-    __slots__ = (
-        "accepted",
-        "accepted_of",
-        "ahead",
-        "behind",
-        "box_counts",
-        "channel_counts",
-        "extras",
-        "found",
-        "machines",
-        "queued",
-        "receivers",
-        "senders",
-        "sent",
-        "sent_on",
-        "waiting",
-    )
 
     def __init__(self, machines: Sequence[Machine], extras: Any, is_white: Callable[[Colour], bool]) -> None:
         """`extras`: of all, what iterates over the `extra` of each; `is_white`: whether a message of that colour is."""

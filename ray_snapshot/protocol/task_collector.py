@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ray_snapshot.protocol.call_messages import MachineReport, parsed
-from ray_snapshot.protocol.tasks import Ended, Task, call_of_task, is_task, is_worker, task_name
+from ray_snapshot.protocol.tasks import Ended, Task, is_task, is_worker, task_name
 
 ANOTHER_RUN = "~"
 """Behind a task's name: it runs twice, and this is not the first of its machines."""
@@ -118,6 +118,3 @@ def _parts(report: MachineReport) -> Iterator[MachineReport]:
 def group_of(function: str) -> str:
     """The target of a function's tasks that no worker has accepted: Ray chooses one."""
     return task_name(function, "")
-
-
-__all__ = ["ANOTHER_RUN", "TasksOfCut", "apart", "call_of_task", "group_of", "parsed_target"]

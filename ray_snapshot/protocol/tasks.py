@@ -194,21 +194,3 @@ class TaskEnds:
     def report(self) -> Mapping[str, Ended]:
         """Everything as it is now."""
         return dict(self._ended)
-
-
-__all__ = [
-    "ANYBODY",
-    "ENDED_WORKERS",
-    "Ended",
-    "Task",
-    "TaskEnds",
-    "TaskLog",
-    "TasksOf",
-    "call_of_task",
-    "function_name",
-    "function_of",
-    "is_task",
-    "is_worker",
-    "task_name",
-    "worker_name",
-]

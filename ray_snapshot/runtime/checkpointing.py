@@ -7,10 +7,10 @@ pin what an ObjectRef names for good.
 
 from __future__ import annotations
 
-import io
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import ray
@@ -22,7 +22,7 @@ from ray_snapshot.protocol.host import Creation, Recording
 from ray_snapshot.protocol.mailbox import CALL, TIMER, Mailbox, Message
 from ray_snapshot.protocol.parts import MachineCopy
 from ray_snapshot.runtime.faults import first_line
-from ray_snapshot.runtime.payload import Foreign, Pickled, PlainPickler
+from ray_snapshot.runtime.payload import Pickled, dumps
 
 FOREIGN = (ray.ObjectRef, ray.ObjectRefGenerator, ray.actor.ActorHandle)
 _MARKS = (b"_object_ref_deserializer", b"_actor_handle_deserializer", b"ObjectRefGenerator", b"_rdt_ref_deserializer")
@@ -70,7 +70,7 @@ class StatePickler(cloudpickle.CloudPickler):  # type: ignore[misc]
 
 def pickled_state(state: Any) -> tuple[bytes | None, str | None]:
     """(pickle, None), or (None, why there is none, with the attribute that is to blame)."""
-    return pickled(state, "its state", _dumps)
+    return pickled(state, "its state", partial(dumps, pickler=StatePickler))
 
 
 def pickled(value: Any, what: str, dumps: Callable[[Any], bytes]) -> tuple[bytes | None, str | None]:
@@ -80,16 +80,6 @@ def pickled(value: Any, what: str, dumps: Callable[[Any], bytes]) -> tuple[bytes
     except Exception as error:  # whatever the value's own classes raise
         where = next((f" at {name!r}" for name, item in _items(value) if not _is_picklable(item, dumps)), "")
         return None, f"{_reason(error)} in {what}{where}"
-
-
-def _dumps(value: Any) -> bytes:
-    buffer = io.BytesIO()
-    try:
-        PlainPickler(buffer, protocol=5).dump(value)
-    except Foreign:
-        buffer = io.BytesIO()
-        StatePickler(buffer, protocol=5).dump(value)
-    return buffer.getvalue()
 
 
 def _items(state: Any) -> list[tuple[Any, Any]]:

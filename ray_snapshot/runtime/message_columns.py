@@ -27,6 +27,7 @@ from ray_snapshot.limits import LIMITS
 from ray_snapshot.plain import LARGEST_INTEGER
 from ray_snapshot.protocol.mailbox import ARGS, CALL, MAIL, METHOD, NUMBER, SENT_AT, TIMER, Message, names_and_kinds
 from ray_snapshot.protocol.parts import GroupCopy
+from ray_snapshot.runtime.ends import texts
 from ray_snapshot.runtime.payload import recorded_args
 from ray_snapshot.schema import MESSAGES
 
@@ -105,7 +106,7 @@ class InFlight:
             payloads = [payload if kind == MAIL else payload[1] for kind, payload in zip(kinds, payloads, strict=True)]
         found["args"], found["args_truncated"], found["payload_bytes"] = arguments(methods, payloads)
         found["number"] = [*map(_NUMBER, messages)]
-        found["method"] = _of_few(methods)
+        found["method"] = texts(methods)
         sent_at = np.fromiter(map(_SENT_AT, messages), np.float64, len(messages)) * 1e6
         found["sent_at"] = pa.array(sent_at.astype(np.int64)).cast(schema.field("sent_at").type)
         columns = [
@@ -124,13 +125,6 @@ def _taken(column: pa.Array, at: npt.NDArray[np.int64]) -> pa.Array:
     if at[0] == at[-1]:
         return pa.repeat(column[int(at[0])], len(at))
     return column.take(pa.array(at))
-
-
-def _of_few(values: Sequence[str]) -> pa.Array:
-    """A column of texts of which most are the same."""
-    return (
-        pa.repeat(pa.scalar(values[0], pa.string()), len(values)) if _is_one(values) else pa.array(values, pa.string())
-    )
 
 
 def _is_one(values: Sequence[Any]) -> bool:
@@ -229,18 +223,15 @@ def _values(column: Sequence[Any]) -> tuple[str, pa.Array | None, str] | None:
             )
         kinds = {*map(type, column)}
         if kinds == {int}:
-            return _whole_numbers(pa.array(column, pa.int64()))
+            numbers = pa.array(column, pa.int64())
+            return ("", numbers.cast(pa.string()), "") if pc.min(numbers).as_py() >= -LARGEST_INTEGER else None
         if kinds == {bool}:
             return "", pa.array(column, pa.bool_()).cast(pa.string()), ""
         if not fit(column, is_inside=True):
             return None
         if kinds == {str} and (joined := "".join(column)).isascii() and _SPECIAL.search(joined) is None:
             return '"', pa.array(column, pa.string()), '"'
-        texts = [*texts_of_values(column)]
-        return ("", pa.array(texts, pa.string()), "") if all(map(str.isascii, texts)) else None
+        written = [*texts_of_values(column)]
+        return ("", pa.array(written, pa.string()), "") if all(map(str.isascii, written)) else None
     except (ValueError, OverflowError):  # not a number, or longer than 64 bits
         return None
-
-
-def _whole_numbers(numbers: pa.Array) -> tuple[str, pa.Array, str] | None:
-    return ("", numbers.cast(pa.string()), "") if pc.min(numbers).as_py() >= -LARGEST_INTEGER else None

@@ -41,15 +41,15 @@ class PlainPickler(pickle.Pickler):
         raise Foreign
 
 
-def dumps(value: Any) -> bytes:
-    """Pickle a value, by cloudpickle if it holds more than plain values."""
+def dumps(value: Any, pickler: type[pickle.Pickler] = cloudpickle.CloudPickler) -> bytes:
+    """Pickle a value, by cloudpickle (or such a pickler) if it holds more than plain values."""
     buffer = io.BytesIO()
     try:
         PlainPickler(buffer, protocol=5).dump(value)
-        return buffer.getvalue()
     except Foreign:
-        pickled: bytes = cloudpickle.dumps(value)
-        return pickled
+        buffer = io.BytesIO()
+        pickler(buffer, protocol=5).dump(value)
+    return buffer.getvalue()
 
 
 def isolate(machine: str, target: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

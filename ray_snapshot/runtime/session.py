@@ -55,26 +55,15 @@ if TYPE_CHECKING:  # Arrow comes with them: loaded where a program asks for a sn
 
 
 class Part(Protocol):
-    """This process's own part, as far as a session needs it."""
+    """This process's own part, as far as a session needs it; `driver.post` says what each does."""
 
     @property
-    def failure(self) -> RaySnapshotError | None:
-        """What has stopped the system."""
-
-    def check(self) -> None:
-        """Raise what has stopped the system, if anything has."""
-
-    def raises(self, error: RaySnapshotError) -> None:
-        """This error is about to be raised to the program."""
-
-    def has_raised(self, error: RaySnapshotError) -> bool:
-        """Whether this error was raised to the program already."""
-
-    def rest(self) -> AbstractContextManager[None]:
-        """The program waits for a verdict, and does nothing else."""
-
-    def close(self) -> None:
-        """Leave the run."""
+    def failure(self) -> RaySnapshotError | None: ...
+    def check(self) -> None: ...
+    def raises(self, error: RaySnapshotError) -> None: ...
+    def has_raised(self, error: RaySnapshotError) -> bool: ...
+    def rest(self) -> AbstractContextManager[None]: ...
+    def close(self) -> None: ...
 
 
 class Session(ABC):

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,44 +47,37 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments of a constructor."""
 
 
+@dataclass(eq=False)
 class Spawner:
     """The machines and hosts of one system; `session` knows whether it goes on, and how to ask for what may be asked twice."""
 
-    def __init__(
-        self,
-        session: Session,
-        post: DriverPost,
-        service: Any,
-        *,
-        trace: str | None,
-        wanted: Wanted | None,
-        is_checkpointing: bool,
-        stamp: str | None = None,
-        life: int = 0,
-    ) -> None:
-        """`stamp` and `life`: of the watch that the system has joined, as in `HostConfig`."""
-        self.stamp, self.life = stamp, life
-        self.name, self.run_id, self.settings = session.name, session.run_id, session.settings
-        self.session = session
-        self.post = post
-        self.service = service
-        self.trace = trace
-        self.wanted = wanted
-        self.is_checkpointing = is_checkpointing
-        self.is_claiming = False
-        """Whether what is spawned takes the place of what was recorded, though it begins now (`Watch.start`)."""
-        self.claimed: dict[str, str] = {}
-        """Machines that are to be restored, by name: the hosts that the program wants them on."""
-        self.claimed_classes: dict[str, tuple[str, bytes]] = {}
-        self.born_later: list[Callable[[], None]] = []
-        """Machines that the program has spawned and no checkpoint has: made when the others have been restored."""
-        self.hosts: dict[str, Any] = {}
-        self.host_count = 0
-        self.machine_counts: Counter[str] = Counter()
-        """Machines that the driver has spawned, per host."""
-        self.shipped: set[tuple[str, str]] = set()
-        """(host, key of a class) of what each host has been sent."""
-        self.lock = threading.Lock()
+    session: Session
+    post: DriverPost
+    service: Any
+    _: KW_ONLY
+    trace: str | None
+    wanted: Wanted | None
+    is_checkpointing: bool
+    stamp: str | None = None
+    life: int = 0
+    """Like `stamp` of the watch that the system has joined, as in `HostConfig`."""
+    is_claiming: bool = False
+    """Whether what is spawned takes the place of what was recorded, though it begins now (`Watch.start`)."""
+    claimed: dict[str, str] = field(default_factory=dict)
+    """Machines that are to be restored, by name: the hosts that the program wants them on."""
+    claimed_classes: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    born_later: list[Callable[[], None]] = field(default_factory=list)
+    """Machines that the program has spawned and no checkpoint has: made when the others have been restored."""
+    hosts: dict[str, Any] = field(default_factory=dict)
+    host_count: int = 0
+    machine_counts: Counter[str] = field(default_factory=Counter)
+    """Machines that the driver has spawned, per host."""
+    shipped: set[tuple[str, str]] = field(default_factory=set)
+    """(host, key of a class) of what each host has been sent."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.name, self.run_id, self.settings = self.session.name, self.session.run_id, self.session.settings
 
     @property
     def memory(self) -> Memory | None:

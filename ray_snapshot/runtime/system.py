@@ -367,7 +367,13 @@ class System(Session):
         except HostDiedError as error:
             if error.host is not None or self._memory is None:
                 raise
-            raise _aborted_with_service(error) from None
+            raise SnapshotAbortedError(
+                f"the snapshot was given up: {error}; the system goes on: ask again",
+                snapshot_id=None,
+                reason="the system's service died",
+                machine=None,
+                call_site=None,
+            ) from None
 
     def commit(self, *, timeout: float = 60.0) -> Snapshot:
         """Take a snapshot, and return it when it can be restored and every sink has published what it holds.
@@ -522,16 +528,6 @@ class System(Session):
     def _leave_ray(self) -> None:
         if self._started_ray and not _OPEN and shutting_down.has_ray(self):  # else it would be the program's next one
             ray.shutdown()
-
-
-def _aborted_with_service(error: HostDiedError) -> SnapshotAbortedError:
-    return SnapshotAbortedError(
-        f"the snapshot was given up: {error}; the system goes on: ask again",
-        snapshot_id=None,
-        reason="the system's service died",
-        machine=None,
-        call_site=None,
-    )
 
 
 def current_system() -> System:

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ray_snapshot.doctor.looking import memory
-
 SHARE = 0.6
 EVERY_S = 0.25
 
@@ -72,3 +70,21 @@ def resident() -> int | None:
     except (OSError, ValueError):
         return None
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def memory() -> int | None:
+    """Bytes of this machine, or of this container."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+    limits = [_number(path) for path in ("memory.max", "memory/memory.limit_in_bytes")]
+    return min([total, *(limit for limit in limits if limit is not None)])
+
+
+def _number(name: str) -> int | None:
+    try:
+        text = Path("/sys/fs/cgroup", name).read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None

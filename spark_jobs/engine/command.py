@@ -1,46 +1,41 @@
 """Runs one job for a person: checks what was asked for, starts Spark, shows the answer, says where the results are.
 
-Both `ray-snapshot analyze HISTORY JOB` and `spark-submit JOB.py HISTORY` end here. Imports pyspark only when it runs a
-job, so that what was asked wrongly is told at once.
+Imports pyspark only when it runs a job, so that what was asked wrongly is told at once.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ray_snapshot.addresses import StorePath, given, is_address
-from ray_snapshot.errors import HistoryWriteError, RaySnapshotError, SettingError, SparkJobError
-from ray_snapshot.history import inside
+from ray_snapshot.errors import HistoryWriteError, SettingError, SparkJobError
+from ray_snapshot.history import History, inside
 from ray_snapshot.spark_jobs import JOBS
 from ray_snapshot.spark_jobs.engine.request import OPTIONS, Request
 from ray_snapshot.spark_jobs.session import check_installed, first_line, is_local, spark_session
 from ray_snapshot.views.tables import one_line
 
 if TYPE_CHECKING:
-    from ray_snapshot.history import History
     from ray_snapshot.spark_jobs.tables import Selection
 
 FAILED = 1
 """The exit code of a job that is done, but not wholly: a detector raised."""
-
-INTERRUPTED = 130
 
 MOST_NAMED = 10
 """So many systems or runs are named in an error."""
@@ -52,12 +47,13 @@ BRIEF_ROWS = 2_000_000
 def execute(request: Request) -> int:
     """Run a job and print its answer; returns the exit code, and raises the errors of `ray_snapshot.errors` only."""
     job = request.job
-    check_job(job)
+    if job not in JOBS:
+        raise SettingError(f"there is no Spark job {job!r}: choose one of {', '.join(JOBS)}", job=job)
     check_installed()
     module = import_module(f"ray_snapshot.spark_jobs.{job}")
     if request.master:
         is_local(request.master)
-    with _near(_open(request.history), request) as near:
+    with _near(History(request.history), request) as near:
         return _answer(module, request, near)
 
 
@@ -121,7 +117,7 @@ def _near(history: History, request: Request) -> Iterator[_Near]:
         size = mirror.missing_bytes() / 1e6
         _say(f"Copying {size:,.1f} MB of {history.path} to this computer, for Spark")
         mirror.refresh()
-        near.history = _open(str(mirror.folder))
+        near.history = History(str(mirror.folder))
         yield near
 
 
@@ -129,12 +125,6 @@ def row_count(history: History) -> int:
     """How many machines and channels all snapshots of a history have."""
     listed = history.table("snapshots")
     return sum(pc.sum(listed[name]).as_py() or 0 for name in ("machine_count", "channel_count"))
-
-
-def check_job(job: str) -> None:
-    """Raise `SettingError` unless there is a job of that name."""
-    if job not in JOBS:
-        raise SettingError(f"there is no Spark job {job!r}: choose one of {', '.join(JOBS)}", job=job)
 
 
 def check_selection(history: History, selection: Selection) -> None:
@@ -237,17 +227,11 @@ def _refuse_tables(folder: Path) -> None:
         )
 
 
-def _open(path: str) -> History:
-    from ray_snapshot.history import History
-
-    return History(path)
-
-
 def _options(module: ModuleType, request: Request) -> dict[str, Any]:
     """The job's own options; raises `SettingError` for one that belongs to another job."""
-    own = [name for name, option in OPTIONS.items() if option.takers == "own"]
+    own = [name for name, option in OPTIONS.items() if option.jobs != tuple(JOBS)]
     given = {name: getattr(request, name) for name in own if getattr(request, name) not in (None, [])}
-    wrong = [OPTIONS[name].flag for name in given if not OPTIONS[name].is_taken(name, module)]
+    wrong = [OPTIONS[name].flag for name in given if request.job not in OPTIONS[name].jobs]
     if wrong:
         raise SettingError(f"the job {request.job} takes no {', '.join(wrong)}")
     checked: dict[str, Any] = module.options(**given) if hasattr(module, "options") else given
@@ -326,34 +310,3 @@ def _show(module: ModuleType, frames: dict[str, Any], request: Request) -> list[
 def _say(text: str) -> None:
     """One line on stderr, whatever a stranger's history or a path has in its names."""
     print(one_line(text), file=sys.stderr, flush=True)
-
-
-def main(job: str, argv: Sequence[str] | None = None) -> int:
-    """A job as a program of its own; returns the exit code (2, and one line on stderr, if it cannot be done)."""
-    try:
-        return execute(Request(job=job, **vars(_parser(job).parse_args(argv))))
-    except RaySnapshotError as error:
-        _say(f"ray-snapshot: error: {error}")
-        return 2
-    except KeyboardInterrupt:
-        return INTERRUPTED
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise SettingError(f"{message} (see {self.prog} --help)")
-
-
-def _parser(job: str) -> argparse.ArgumentParser:
-    """The options of a job's program, its own ones last; what is not given is not in what is parsed."""
-    module, kinds = import_module(f"ray_snapshot.spark_jobs.{job}"), get_type_hints(Request)
-    parser = _Parser(prog=job, description=JOBS[job].capitalize() + ".", argument_default=argparse.SUPPRESS)
-    for name, option in sorted(OPTIONS.items(), key=lambda one: one[1].takers == "own"):
-        if name != "job" and option.is_taken(name, module):
-            kind = (get_args(kinds[name]) or (kinds[name],))[0]
-            told = {"dest": name, **_HOW.get(kind, {"type": kind}), **option.in_program()}
-            parser.add_argument(*filter(None, [option.flag]), **{word: value for word, value in told.items() if value})
-    return parser
-
-
-_HOW: dict[Any, dict[str, Any]] = {bool: {"action": "store_true"}, list[str]: {"action": "append"}}

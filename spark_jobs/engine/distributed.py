@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ray_snapshot.snapshot import Snapshot
-from ray_snapshot.spark_jobs.tables import spark_schema
 
 if TYPE_CHECKING:
     from ray_snapshot.history import History
@@ -37,7 +37,7 @@ def in_tasks(
 
     tasks = 2 * work.sparkSession.sparkContext.defaultParallelism
     shared = work.repartitionByRange(tasks, order).sortWithinPartitions(order)
-    return shared.mapInArrow(task, spark_schema(schema)).select(*schema.names)
+    return shared.mapInArrow(task, from_arrow_schema(schema)).select(*schema.names)
 
 
 def per_snapshot(

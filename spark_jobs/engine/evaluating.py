@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from ray_snapshot.detectors import Deadlock, Termination, from_spec
 from ray_snapshot.encoding import to_json
@@ -28,7 +29,6 @@ from ray_snapshot.questions.needed import needed_columns
 from ray_snapshot.schema import SNAPSHOTS, VERDICTS
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.spark_jobs.engine.distributed import SNAPSHOTS_AT_ONCE
-from ray_snapshot.spark_jobs.tables import spark_schema
 from ray_snapshot.verdicts import Detector, Standards, Verdict, evaluate
 from ray_snapshot.views.tables import one_line
 
@@ -103,7 +103,7 @@ def evaluated(
         return evaluate_assignments(rows, history, extra, trust=trust)
 
     shared = spark.range(0, len(parts), 1, max(1, len(parts)))
-    return shared.mapInArrow(task, spark_schema(EVALUATED)).select(*EVALUATED.names)
+    return shared.mapInArrow(task, from_arrow_schema(EVALUATED)).select(*EVALUATED.names)
 
 
 def evaluate_assignments(
@@ -111,7 +111,8 @@ def evaluate_assignments(
 ) -> Iterator[pa.RecordBatch]:
     """Load the snapshots of `rows`, many at a time, as far as it needs, and evaluate their detectors."""
     compared = partial(Standards().evaluate, evaluator="spark")
-    for chunk in chunks(rows, SNAPSHOTS_AT_ONCE):
+    left = iter(rows)
+    while chunk := list(islice(left, SNAPSHOTS_AT_ONCE)):
         by_run = {row["run_id"]: detectors_of(dict(row["specs"] or ()), extra, trust=trust) for row in chunk}
         whole = {row["snapshot_id"]: row for row in chunk}
         judged: list[dict[str, Any]] = []
@@ -129,13 +130,6 @@ def _alone(detector: Detector, snapshot: Snapshot) -> Verdict:
 def expects_the_same(spec: Mapping[str, Any]) -> bool:
     """Whether it is the data of a detector that expects the total of the snapshot before."""
     return spec.get("type") == "token-conservation" and spec.get("total") is None
-
-
-def chunks(rows: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[Mapping[str, Any]]]:
-    """The rows, so many at a time."""
-    left = iter(rows)
-    while chunk := list(islice(left, size)):
-        yield chunk
 
 
 def detectors_of(

@@ -62,11 +62,11 @@ def find_java(environment: Mapping[str, str] | None = None) -> tuple[Java, list[
     Raises `JavaMissingError` if there is none.
     """
     skipped: list[str] = []
-    for candidate in _candidates(os.environ if environment is None else environment):
-        found = _try(candidate)
-        if isinstance(found, Java):
-            return found, skipped
-        skipped.append(f"{candidate.origin} skipped: {found}")
+    for version, origin, executable in _running(environment, skipped):
+        try:
+            return Java(version, origin, _home(executable)), skipped
+        except OSError as error:
+            skipped.append(f"{origin} skipped: lacks jdk.incubator.vector, and no wrapper for it can be made ({error})")
     raise JavaMissingError(
         f"Spark needs Java {OLDEST} or newer and none was found ({'; '.join(skipped)}):"
         f" pip install 'ray-snapshot[java]', or install a JDK {OLDEST} or newer and point JAVA_HOME at it",
@@ -82,14 +82,8 @@ def look_for_java(
     Each is started, and may take so many seconds.
     """
     skipped: list[str] = []
-    for candidate in _candidates(os.environ if environment is None else environment):
-        found: int | str = candidate.missing
-        if candidate.executable is not None:
-            found = _version(candidate.executable, seconds)
-        if isinstance(found, int) and found >= OLDEST:
-            return (found, candidate.origin), skipped
-        skipped.append(f"{candidate.origin} skipped: {found if isinstance(found, str) else _too_old(found)}")
-    return None, skipped
+    found = next(_running(environment, skipped, seconds), None)
+    return None if found is None else found[:2], skipped
 
 
 def use_java() -> Java:
@@ -124,29 +118,33 @@ def _existing(path: Path) -> Path | None:
     return path if path.exists() else None
 
 
-def _try(candidate: _Candidate) -> Java | str:
-    """The candidate as a `Java`, or why it is none."""
-    if candidate.executable is None:
-        return candidate.missing
-    version = _version(candidate.executable)
-    if isinstance(version, str):
-        return version
-    if version < OLDEST:
-        return _too_old(version)
-    home = candidate.executable.resolve().parent.parent
+def _running(
+    environment: Mapping[str, str] | None, skipped: list[str], seconds: float = _SECONDS
+) -> Iterator[tuple[int, str, Path]]:
+    """Version, origin and executable of each Java that is new enough and runs; a line in `skipped` for each other one."""
+    for candidate in _candidates(os.environ if environment is None else environment):
+        executable = candidate.executable
+        found = candidate.missing if executable is None else _version(executable, seconds)
+        if isinstance(found, int) and found < OLDEST:
+            found = f"too old, version {found}"
+        if executable is None or isinstance(found, str):
+            skipped.append(f"{candidate.origin} skipped: {found}")
+        else:
+            yield found, candidate.origin, executable
+
+
+def _home(executable: Path) -> Path:
+    """The `JAVA_HOME` under which Spark finds it; raises OSError where it needs a wrapper, and none can be made."""
     try:
-        home = _wrapped(candidate.executable.absolute())
-    except OSError as error:
+        return _wrapped(executable.absolute())
+    except OSError:
+        home = executable.resolve().parent.parent
         if not _runs(home / "bin" / "java", _VECTOR):
-            return f"lacks jdk.incubator.vector, and no wrapper for it can be made ({error})"
-    return Java(version, candidate.origin, home)
+            raise
+        return home
 
 
-def _too_old(version: int) -> str:
-    return f"too old, version {version}"
-
-
-def _version(executable: Path, seconds: float = _SECONDS) -> int | str:
+def _version(executable: Path, seconds: float) -> int | str:
     """The major version that an executable reports, or why it reports none."""
     ran = _run(executable, "-version", seconds=seconds)
     if isinstance(ran, str):

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import ray
+from ray.exceptions import PendingCallsLimitExceeded
 from ray.util.queue import Queue
 
 SECONDS = float(sys.argv[2]) if len(sys.argv) > 2 else 60.0
@@ -136,6 +137,18 @@ def naming():
         try:
             return ray.get_actor("trainer")  # naming
         except ValueError:
+            time.sleep(0.2)
+
+
+def refused():
+    """By a worker whose queue is full until the program goes on."""
+    queue = Queue()
+    worker = Worker.options(max_pending_calls=1).remote()
+    worker.take.remote(queue)
+    while True:
+        try:
+            return ray.get(worker.take.remote(queue))  # refused
+        except PendingCallsLimitExceeded:
             time.sleep(0.2)
 
 

@@ -85,12 +85,16 @@ def test_a_loop_that_asks_for_replies_ends_by_one_that_can_come() -> None:
         assert verdict(told).holds is False, "the reply has come"
 
 
-def test_a_loop_that_asks_for_a_name_ends_by_anything_that_acts() -> None:
-    named = POLL | {"asked": [NAME]}
+@pytest.mark.parametrize(
+    ("asked", "change"), [(NAME, "which names are taken"), (NAME | {"method": "to call Sink.write"}, "what Ray takes")]
+)
+def test_a_loop_that_asks_for_a_name_or_for_room_ends_by_anything_that_acts(asked: dict[str, Any], change: str) -> None:
+    named = POLL | {"asked": [asked]}
     found = verdict(named)
     assert found.holds is None
-    assert "driver asks ray.get_actor('x') (polling.py:17) 150 times in 30 s, always ValueError" in found.sentence
-    assert found.sentence.endswith("Nothing else that runs can change which names are taken.")
+    text = f"driver asks {asked['method']} (polling.py:17) 150 times in 30 s, always ValueError"
+    assert text in found.sentence
+    assert found.sentence.endswith(f"Nothing else that runs can change {change}.")
     assert verdict(named, machines=[DRIVER, {"machine": "Feeder-0", "status": "active"}]).holds is False
 
 

@@ -110,7 +110,7 @@ def test_what_a_machine_says_cannot_move_the_terminal(
     assert out.count("\n") == 2
 
 
-NAMES = ["ray", "java", "py-spy", "shared memory", "history", "token", "cluster"]
+NAMES = ["ray", "java", "py-spy", "history", "token", "cluster"]
 
 
 @pytest.mark.contract

@@ -56,26 +56,6 @@ def test_py_spy_must_be_there_and_allowed(version: str | None, why: str, state: 
 
 
 @pytest.mark.parametrize(
-    ("free", "memory", "state"),
-    [
-        (8 * GB, 25 * GB, OK),
-        (7 * GB, 25 * GB, WARNING),
-        (10 * GB, 500 * GB, OK),  # with so much Ray makes do
-        (9 * GB, 500 * GB, WARNING),
-        (64 << 20, 2 * GB, WARNING),  # Docker's own default
-        (None, 25 * GB, OK),
-        (8 * GB, None, OK),
-    ],
-)
-def test_shared_memory_must_have_room_for_rays_store(free: int | None, memory: int | None, state: str) -> None:
-    assert told(checks.shared_memory(free, memory))[0] == state
-
-
-def test_how_much_shared_memory_to_give_can_be_pasted() -> None:
-    assert "--shm-size 8g`" in checks.shared_memory(64 << 20, 25 * GB).remedy
-
-
-@pytest.mark.parametrize(
     ("found", "state", "words"),
     [
         (Folder("/a", free=5 * GB), OK, "/a can be written to, 5.0 GB free; no history yet"),

@@ -51,19 +51,6 @@ def test_a_history_is_told_from_other_folders(tmp_path: Path) -> None:
     assert str(tmp_path / "other") in other.found
 
 
-def test_memory_is_what_the_container_has_if_that_is_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "_number", lambda name: None)
-    whole = looking.memory()
-    assert whole is not None
-    monkeypatch.setattr(looking, "_number", lambda name: 1 << 30 if name == "memory.max" else 1 << 62)
-    assert looking.memory() == min(whole, 1 << 30)
-
-
-def test_shared_memory_may_not_be_there(tmp_path: Path) -> None:
-    assert looking.free_shared_memory(str(tmp_path / "none")) is None
-    assert looking.free_shared_memory(str(tmp_path))
-
-
 def java(folder: Path, answer: str) -> Path:
     """A JAVA_HOME whose Java prints this."""
     (folder / "bin").mkdir(parents=True)

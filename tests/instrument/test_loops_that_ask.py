@@ -20,6 +20,7 @@ HANGING = {
     "actor": r"Trainer-0 asks Buffer\.sample \(polls\.py:LINE\) [\d,]+ times in \d+ s, always None",
     "awaiting": r"AsyncTrainer-0 asks Buffer\.sample \(polls\.py:LINE\) [\d,]+ times in \d+ s, always None",
     "naming": r"driver asks ray\.get_actor\('trainer'\) \(polls\.py:LINE\) [\d,]+ times in \d+ s, always ValueError",
+    "refused": r"driver asks to call Worker\.take \(polls\.py:LINE\) [\d,]+ times in \d+ s, always PendingCallsLimitExceeded",
     "waiting": r"driver asks ray\.wait \(polls\.py:LINE\) [\d,]+ times in \d+ s, always nothing ready",
     "getting": r"driver asks ray\.get \(polls\.py:LINE\) [\d,]+ times in \d+ s, always GetTimeoutError",
     "timing_out": r"AsyncTrainer-0 asks await \(polls\.py:LINE\) [\d,]+ times in \d+ s, always given up",

@@ -202,14 +202,14 @@ def _objects(task: Any, coroutine: Any, until: float | None = None) -> Any:
 
 @pytest.mark.parametrize("scenario", TOLD)
 def test_an_await_of_a_program_is_told_with_its_place(process: Process, scenario: Any) -> None:
-    ((since, site, _),) = _while(scenario, _objects)
+    ((since, site, *_),) = _while(scenario, _objects)
     assert site == f"{__file__}:{scenario.__code__.co_firstlineno + 1}"
     assert since == pytest.approx(_NOW(), abs=LONG_S)
 
 
 @pytest.mark.parametrize("scenario", TOLD)
 def test_so_is_one_of_a_call(process: Process, scenario: Any) -> None:
-    ((_, site, _),) = _while(scenario, _objects, in_program=False)
+    ((_, site, *_),) = _while(scenario, _objects, in_program=False)
     assert site == f"{__file__}:{scenario.__code__.co_firstlineno + 1}"
 
 

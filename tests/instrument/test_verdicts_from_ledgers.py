@@ -299,7 +299,8 @@ def test_a_wait_that_is_begun_again_and_again_is_judged_as_one_without_a_timeout
     of = ", 2 calls" if beside is AGAIN["another waits there alike"][1] else ""
     if holds is None:
         assert found.grade == "cannot be told"
-        text = f"a (a.py:7{of}) has waited for 30 s in queue.Queue.get, again and again. Nothing else that runs can end this."
+        text = f"a (a.py:7{of}) has waited for 30 s in queue.Queue.get, again and again. Nothing else that "
+        text += f"{'was observed' if of else 'runs'} can end this."
         assert found.sentence == f"Deadlock cannot be told: {text}"
 
 

@@ -13,7 +13,7 @@ from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.commands import Close, DeclarePort, Overdue, Request
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.protocol.mailbox import MAIL
-from ray_snapshot.runtime.host.stops import Stops
+from ray_snapshot.runtime.host.runner import Stops
 
 SLOW = threading.Event()
 INSIDE = threading.Event()

@@ -39,7 +39,7 @@ def with_service(play: Callable[[Service], Coroutine[Any, Any, None]]) -> list[t
         line = Line()
         service = Service(ServiceConfig("shop", "run", "chandy-lamport", 8, 30.0), line)
         for _ in range(3):
-            number = service.collecting.start(30.0)
+            number = service.collecting.start(30.0, 8)
             assert number is not None
             service.collecting.begin(number, [], 30.0, is_driver_asked=True)
         await play(service)

@@ -364,7 +364,7 @@ def with_snapshot(play: Callable[[Service, str], Coroutine[Any, Any, bool]]) -> 
     async def run() -> bool:
         service = Service(ServiceConfig("shop", "run", "chandy-lamport", 8, 30.0, True, True), None)
         service._open([Analyst()])
-        number = service.collecting.start(30.0)
+        number = service.collecting.start(30.0, 8)
         assert number == 1
         snapshot_id = service.collecting.begin(number, [], 30.0, is_driver_asked=True).header.snapshot_id
         await service.report(HostPayload(number, HostReport(DRIVER, {}, {}, {}), b"", checkpoint=b"x"))

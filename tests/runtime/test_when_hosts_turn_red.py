@@ -19,7 +19,7 @@ from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.commands import Abort, Close, Request, Stop
 from ray_snapshot.protocol.rollback import RollbackHost
 from ray_snapshot.runtime.collected import HostPayload
-from ray_snapshot.runtime.host import answers, reporter
+from ray_snapshot.runtime.host import reporter
 from ray_snapshot.runtime.host.actor import Host
 
 COUNT = 3
@@ -229,7 +229,7 @@ def test_a_large_report_and_one_of_many_links_go_by_a_call(monkeypatch: pytest.M
             assert until(lambda: _sent(host, 3))
         host.obey(Close(3))
         host.send("m0", "add", 1)  # now there is a link
-        monkeypatch.setattr(answers, "LINK_BYTES", LIMITS.piece_bytes)
+        monkeypatch.setattr(reporter, "LINK_BYTES", LIMITS.piece_bytes)
         assert _asked(host, 4).result(30) is None
         assert until(lambda: _sent(host, 4))
 

@@ -177,8 +177,8 @@ def test_a_job_runs_on_a_cluster_whose_python_has_only_what_the_archive_brings(
     history = write(tmp_path / "history", taken, live(taken, BANK))
     missing = subprocess.run([base_python(), "-c", "import pyarrow"], env=ENVIRONMENT, capture_output=True, check=False)
     assert missing.returncode != 0, "this Python has pyarrow, so nothing here would show where it comes from"
-    program = str(ROOT / "spark_jobs" / f"{job}.py")
-    done = submitted(cluster, archive, tmp_path, program, str(history.path), "--out", str(tmp_path / "out"))
+    program = str(ROOT / "spark_jobs" / "submit.py")
+    done = submitted(cluster, archive, tmp_path, program, str(history.path), job, "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr[-3000:]
     assert pq.read_table(tmp_path / "out" / table).num_rows == rows
     hosts = set(re.findall(r"Executor added: app-\d+-\d+/(\d+) on worker-", done.stderr))

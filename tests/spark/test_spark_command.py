@@ -22,7 +22,7 @@ from ray_snapshot.errors import SettingError
 from ray_snapshot.history import History
 from ray_snapshot.spark_jobs import JOBS
 from ray_snapshot.spark_jobs.engine import command
-from ray_snapshot.spark_jobs.engine.request import OPTIONS, Request
+from ray_snapshot.spark_jobs.engine.request import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,21 +56,11 @@ def test_the_help_of_a_job_shows_the_options_of_that_job_alone(
 def test_an_option_of_some_jobs_says_of_which_and_every_setting_of_a_job_is_one() -> None:
     modules = {job: import_module(f"ray_snapshot.spark_jobs.{job}") for job in JOBS}
     for name in OPTIONS:
-        takers = [job for job in JOBS if OPTIONS[name].is_taken(name, modules[job])]
-        assert takers == [*OPTIONS[name].jobs]
-    own = {name for name, option in OPTIONS.items() if option.takers == "own"}
+        takers = [job for job in JOBS if name in inspect.signature(modules[job].run).parameters]
+        assert not takers or takers == [*OPTIONS[name].jobs]
+    own = {name for name, option in OPTIONS.items() if option.jobs != tuple(JOBS)}
     settings = {name for module in modules.values() for name in inspect.signature(module.run).parameters}
     assert settings == {"spark", "history", "out", "selection", *own}
-
-
-@pytest.mark.parametrize("job", JOBS)
-def test_the_program_of_a_job_asks_for_the_same_as_the_command(monkeypatch: pytest.MonkeyPatch, job: str) -> None:
-    asked: list[Request] = []
-    monkeypatch.setattr(command, "execute", lambda request: asked.append(request) or 0)
-    for words in ([], ["--from", "2026-03-01", "--json", "--top", "3"]):
-        assert main(["analyze", "h", job, *words]) == command.main(job, ["h", *words]) == 0
-        assert asked[-1] == asked[-2]
-    assert asked[0] == Request("h", job)
 
 
 @pytest.mark.parametrize(
@@ -350,7 +340,7 @@ def test_a_job_can_be_submitted_as_a_file(history: Any, tmp_path: Path) -> None:
         "--conf",
         "spark.ui.enabled=false",
     ]
-    line += [str(ROOT / "spark_jobs" / "detections.py"), str(history.path), "--json", "--out", str(tmp_path)]
+    line += [str(ROOT / "spark_jobs" / "submit.py"), str(history.path), "detections", "--json", "--out", str(tmp_path)]
     environment = clean_environment(JAVA_HOME=str(find_java()[0].home), PYSPARK_PYTHON=sys.executable)
     ran = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -376,15 +366,3 @@ def test_an_address_that_names_no_folder_is_refused(out: str) -> None:
 
     with pytest.raises(SettingError, match="names no folder"):
         command.prepare_out(out, "history")
-
-
-@pytest.mark.parametrize("line", [["{}/\x1b[2J"], ["h", "--\x1b[2J"], ["h", "--top", "\x1b[2J"]], ids=str)
-def test_a_job_as_a_program_of_its_own_says_nothing_that_a_terminal_would_obey(
-    tmp_path: Path, line: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command.main("detections", [text.format(tmp_path) for text in line]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("ray-snapshot: error: ")
-    assert "\\x1b[2J" in said
-    assert said.count("\n") == 1
-    assert said.strip().isprintable()

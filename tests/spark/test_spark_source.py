@@ -1,6 +1,6 @@
 """`format("ray_snapshot")`: what exists and nothing else, as of a version."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from limited import limit
 from small_histories import BANK, BEGIN, live, snapshot, write
 
 from ray_snapshot import Snapshot
-from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, SettingError
+from ray_snapshot.errors import HistoryFormatError, SettingError
 from ray_snapshot.history import History, HistoryWriter, commits, tables
 from ray_snapshot.schema import TABLES
 from ray_snapshot.spark_jobs import source
@@ -87,34 +87,6 @@ def test_large_files_are_split_and_small_ones_put_together(
     ]
 
 
-# ---- as of a version or a time -------------------------------------------------------------------------------------------
-
-
-def test_a_version_of_the_history_is_read_whole_though_it_was_compacted_since(spark: Any, tmp_path: Path) -> None:
-    history = write(tmp_path / "history", [bank("bank-1", 0)])
-    version = history.version("snapshots")
-    add(history, "bank-1", 1)
-    history.compact()
-    add(history, "bank-1", 2)
-
-    def ids(**options: str) -> set[str]:
-        return set(read(spark, history, table="machines", **options)["snapshot_id"].to_pylist())
-
-    assert ids(versionAsOf=str(version)) == {"bank-1-0000"}
-    assert ids(versionAsOf=str(version + 1)) == {"bank-1-0000", "bank-1-0001"}
-    assert ids(timestampAsOf=datetime.now(UTC).isoformat()) == ids() == {f"bank-1-000{one}" for one in range(3)}
-
-
-def test_a_version_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    history = write(tmp_path / "history", [bank("bank-1", 0)])
-    for options, told in (
-        ({"versionAsOf": "99"}, "has no version 99; the latest is"),
-        ({"timestampAsOf": "2020-01-01"}, "table snapshots goes back to .*, not to 2020-01-01T00:00:00"),
-    ):
-        with pytest.raises(HistoryNotFoundError, match=told):
-            HistoryReader(options_of({"path": str(history.path), **options})).partitions()
-
-
 def test_a_file_that_a_vacuum_took_away_is_named(tmp_path: Path) -> None:
     history = write(tmp_path / "history", [bank("bank-1", 0)])
     add(history, "bank-1", 1)
@@ -133,9 +105,6 @@ def test_a_file_that_a_vacuum_took_away_is_named(tmp_path: Path) -> None:
         ({"path": "x", "tabel": "machines"}, "no option 'tabel'; it has path, table"),
         ({"path": "x", "table": "machine"}, "option table: a history has no table 'machine'; it has snapshots"),
         ({"path": "x", "columns": "sequence,statu"}, "option columns: snapshots has no column 'statu'"),
-        ({"path": "x", "versionAsOf": "-1"}, "option versionAsOf: '-1' is no whole number of 0 or more"),
-        ({"path": "x", "timestampAsOf": "noon"}, "option timestampAsOf: 'noon' is no time"),
-        ({"path": "x", "timestampAsOf": "2026-01-01", "versionAsOf": "1"}, "one of versionAsOf and timestampAsOf"),
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, str], told: str) -> None:

@@ -1,6 +1,5 @@
 """The jobs `traffic` and `conservation` on the known history; `tests/questions` holds the latter against the detector."""
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -76,20 +75,6 @@ def test_a_head_is_stuck_only_while_it_is_the_same_and_counts_start_anew_after_a
     assert found["line-1", "a", "b", "mail", 5]["accepted"] is None
     assert found["line-1", "a", "b", "mail", 7]["accepted"] == 1
     assert found["line-1", "d", "b", "mail", 6]["sent"] == 1
-
-
-def test_what_was_sent_between_the_start_of_a_snapshot_and_its_cut_is_no_younger_than_nothing(spark: Any) -> None:
-    from ray_snapshot.spark_jobs import traffic
-
-    began = datetime(2026, 3, 1, tzinfo=UTC)
-    about = "snapshot_id string, system string, run_id string, sequence int, started_at timestamp"
-    taken = spark.createDataFrame([("s", "bank", "r", 0, began)], about)
-    columns = (
-        "snapshot_id string, run_id string, source string, target string, kind string, method string, sent_at timestamp"
-    )
-    sent = [("s", "r", "a", "b", "mail", "put", began + timedelta(seconds=late)) for late in (-4, 2)]
-    (found,) = traffic.ages(taken, spark.createDataFrame(sent, columns)).collect()
-    assert (found["in_flight"], found["mean_seconds"], found["oldest_seconds"]) == (2, 2.0, 4.0)
 
 
 def ledger_of(spark: Any, history: Any, **given: Any) -> dict[Any, dict[str, Any]]:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, Protocol, Self
 
 from ray import ObjectRef
+from ray.exceptions import PendingCallsLimitExceeded
 
 from ray_snapshot.errors import RolledBackError
 from ray_snapshot.instrument import shape, task_shape
@@ -24,6 +25,7 @@ from ray_snapshot.instrument.guard import Own, give_up, is_of_a_handler, ours
 from ray_snapshot.instrument.here import CURRENT, Caller, NotActingError, here, hold, machine_of, process_here
 from ray_snapshot.instrument.hooks.envelopes import Enveloped, colour_error, enveloped
 from ray_snapshot.instrument.hooks.headers import HEADER, packed, recovering, unpacked
+from ray_snapshot.instrument.process.answer_uses import TO_CALL
 from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reloading import generation_of
@@ -99,6 +101,9 @@ def _called(
     except BaseException as error:
         own.error = error
         process.guarded(lambda: process.retract(header, target, entry))
+        if isinstance(error, PendingCallsLimitExceeded) and isinstance(process, Process):
+            asked = f"{TO_CALL} {target.partition(':')[0]}.{method_name}"
+            ours(process.asked_ray, asked, type(error).__name__, ())
         raise
     own.is_done = True
     call_id = call_id_of(header.source, header.incarnation, target, header.number)

@@ -60,8 +60,11 @@ with a timeout outside of Ray: `AWAIT` if that raises, `WAIT`, or `SLEEP`; behin
 
 AWAIT, WAIT, SLEEP, IDLE = "await", "wait", "sleep", "idle "
 
-_RAISE = ("ray.get", "ray.get_actor", AWAIT)
-"""Functions that raise if they cannot give it."""
+TO_CALL = "to call"
+"""How Ray is asked for room in the queue of an actor that takes a bounded number of calls (`max_pending_calls`)."""
+
+_RAISE = ("ray.get", AWAIT, TO_CALL)
+"""How the functions begin that raise if they cannot give it."""
 
 _HELPERS = 5
 """So many functions between the loop and the call are looked through."""
@@ -82,7 +85,7 @@ def asking(place: Place) -> Asking:
     for code, instruction in place[0]:
         line, use = _use_at(code, instruction, passed, function, is_idle)
         use = Use.ONCE if use is Use.UNKNOWN and is_idle else use
-        function = "" if function in _RAISE and use is not Use.RETURNED else function
+        function = "" if function.startswith(_RAISE) and use is not Use.RETURNED else function
         site = Asking(f"{code.co_filename}:{line}", use)
         if use not in (Use.RETURNED, Use.PART, Use.ONCE):
             return site
@@ -160,7 +163,7 @@ def use_in(
         return Use.UNKNOWN
     above = list(_above(node))
     at, statement = next((at, one) for at, one in enumerate(above) if isinstance(one, (ast.stmt, ast.Lambda)))
-    if function in _RAISE:
+    if function.startswith(_RAISE):
         inside = itertools.takewhile(lambda one: not isinstance(one, _FUNCTIONS), above[at + 1 :])
         caught = next((one for one in inside if _catches(one, [statement, *above])), None)
         if caught is None:
@@ -258,7 +261,7 @@ def _round(statements: list[ast.stmt], statement: ast.AST, function: str) -> Ite
         if not isinstance(one, (ast.Try, ast.With, ast.AsyncWith)):
             yield one
             continue
-        is_left = function in _RAISE and _catches(one, [statement, *_above(statement)])
+        is_left = function.startswith(_RAISE) and _catches(one, [statement, *_above(statement)])
         body = itertools.takewhile(lambda part: not any(each is statement for each in ast.walk(part)), one.body)
         yield from _round(list(body) if is_left else one.body, statement, function)
         rest = [part for each in one.handlers for part in each.body] if is_left and isinstance(one, ast.Try) else []

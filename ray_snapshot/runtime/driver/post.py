@@ -70,28 +70,17 @@ def _check(handle: MachineHandle, method: str, args: tuple[Any, ...], kwargs: di
 
 
 class Beside(Protocol):
-    """The driver's part in a watch; `instrument.process.process.Process` is it."""
+    """The driver's part in a watch; `instrument.process.process.Process` is it, and says what each does."""
 
     lock: Any
     ledger: Any
 
-    def send_with(self, mail: Any) -> None:
-        """From now on the process sends to machines, too, and turns red with `mail`."""
-
-    def turn_red(self, *, is_forced: bool) -> None:
-        """Record if that is due and can be, or if it is forced."""
-
-    def heard(self, colour: int) -> None:
-        """A reply of this colour is being read in this process."""
-
-    def take_in(self) -> None:
-        """Record what was read outside a tracked wait, if it is redder."""
-
-    def stay_alone(self) -> None:
-        """There are no machines any more."""
-
-    def rest(self) -> AbstractContextManager[None]:
-        """The program waits for a verdict, and does nothing else."""
+    def send_with(self, mail: Any) -> None: ...
+    def turn_red(self, *, is_forced: bool) -> None: ...
+    def heard(self, colour: int) -> None: ...
+    def take_in(self) -> None: ...
+    def stay_alone(self) -> None: ...
+    def rest(self) -> AbstractContextManager[None]: ...
 
 
 class DriverPost(Post):
@@ -183,8 +172,7 @@ class DriverPost(Post):
     # ---- sending --------------------------------------------------------------------------------------------------
 
     def acting(self) -> Machine:
-        if self.program.is_new_sender():
-            self.program.acts()
+        self.program.acts()
         if self.beside is not None:
             self.beside.take_in()
         return self.me

@@ -52,10 +52,6 @@ class Program:
         self.resting: dict[int, TrackedWait | Held | None] = {}
         """Threads that wait; None: in `wait_for`."""
 
-    def is_new_sender(self) -> bool:
-        """Whether this thread has not sent anything yet."""
-        return threading.get_ident() not in self.senders
-
     def acts(self) -> None:
         """This thread sends."""
         thread = threading.get_ident()

@@ -9,6 +9,7 @@ import inspect
 import sysconfig
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,30 +41,20 @@ _LIBRARIES = (*{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "p
 """Where libraries and Python itself lie: an error raised there is blamed on the user's statement that called them."""
 
 
+@dataclass(eq=False)
 class Actions:
     """Carries out what the runner has chosen; in an action thread that holds the floor, without the lock."""
 
-    def __init__(
-        self,
-        member: Membership,
-        core: HostCore,
-        stage: Stage,
-        classes: ClassStore,
-        ports: Ports,
-        replies: Replies,
-        tracer: Tracer | None,
-        context: Callable[[Machine], Context],
-    ) -> None:
-        self.member = member
-        self.core = core
-        self.stage = stage
-        self.classes = classes
-        self.ports = ports
-        self.replies = replies
-        self.tracer = tracer
-        self.context = context
-        """What a machine can ask of its host."""
-        self.construct_count = 0
+    member: Membership
+    core: HostCore
+    stage: Stage
+    classes: ClassStore
+    ports: Ports
+    replies: Replies
+    tracer: Tracer | None
+    context: Callable[[Machine], Context]
+    """What a machine can ask of its host."""
+    construct_count: int = 0
 
     def perform(self, machine: Machine, taken: list[tuple[Mailbox, Message]]) -> Machine:
         mailbox, message = taken[0]

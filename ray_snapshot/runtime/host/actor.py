@@ -101,7 +101,7 @@ class Host:
         """SIGTERM: the system takes a last snapshot, to which it goes back when this process is gone."""
         with suppress(Exception):  # it ends in any case
             async with asyncio.timeout(self.config.grace):
-                await _awaited(self.service.last_snapshot.remote(self.config.grace))
+                await self.service.last_snapshot.remote(self.config.grace)
         os._exit(EXIT_CODE)
 
     # ---- generations ----------------------------------------------------------------------------------------------
@@ -283,10 +283,6 @@ class Host:
     async def close(self) -> None:
         """Stop acting; the process stays until it is killed."""
         self.post.close()
-
-
-async def _awaited(ref: Any) -> Any:
-    return await ref
 
 
 def _beginning(config: HostConfig) -> tuple[int, Phase]:

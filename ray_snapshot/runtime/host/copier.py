@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
@@ -38,30 +38,23 @@ from ray_snapshot.waits import Wait
 _IS_STOPPED, _IS_HELD = attrgetter("is_stopped"), attrgetter("is_held")
 
 
+@dataclass(eq=False)
 class Copier:
     """Copies one host's machines, in one generation."""
 
-    def __init__(
-        self,
-        config: HostConfig,
-        member: Membership,
-        stage: Stage,
-        floor: Floor,
-        classes: ClassStore,
-        ports: Ports,
-        replies: Replies,
-    ) -> None:
-        self.config = config
-        self.member = member
-        self.stage = stage
-        self.floor = floor
-        self.classes = classes
-        self.ports = ports
-        self.replies = replies
-        self.abroad: Abroad | None = None
-        self.meter = Meter()
-        self.unchanged = Unchanged(is_checkpointing=config.checkpoint)
-        self.is_plain = not config.checkpoint and config.protocol not in BARRIERS
+    config: HostConfig
+    member: Membership
+    stage: Stage
+    floor: Floor
+    classes: ClassStore
+    ports: Ports
+    replies: Replies
+    abroad: Abroad | None = None
+    meter: Meter = field(default_factory=Meter)
+
+    def __post_init__(self) -> None:
+        self.unchanged = Unchanged(is_checkpointing=self.config.checkpoint)
+        self.is_plain = not self.config.checkpoint and self.config.protocol not in BARRIERS
         """Whether copies hold what is recorded, and nothing else."""
 
     def copy(self, machine: Machine) -> BodyCopy:

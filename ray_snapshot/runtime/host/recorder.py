@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass, field
 
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.barrier_host import BarrierCore
@@ -25,35 +26,24 @@ from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
 
 
+@dataclass(eq=False)
 class Recorder:
     """The recorder of one host, in one generation. Methods are called under the lock, but for coroutines."""
 
-    def __init__(
-        self,
-        member: Membership,
-        core: HostCore,
-        stage: Stage,
-        floor: Floor,
-        carrier: Carrier,
-        at_rest: AtRest,
-        reporter: Reporter,
-        meter: Meter,
-        alignment_timeout: float | None,
-    ) -> None:
-        self.member = member
-        self.core = core
-        self.stage = stage
-        self.floor = floor
-        self.carrier = carrier
-        self.at_rest = at_rest
-        self.reporter = reporter
-        self.meter = meter
-        """Of turning red and copying, since the last report."""
-        self.alignment_timeout = alignment_timeout
-        self.overdue: set[int] = set()
-        """Snapshots that this host must record now, in the middle of an action if need be."""
-        self.is_guarding = False
-        self.abroad: Abroad | None = None
+    member: Membership
+    core: HostCore
+    stage: Stage
+    floor: Floor
+    carrier: Carrier
+    at_rest: AtRest
+    reporter: Reporter
+    meter: Meter
+    """Of turning red and copying, since the last report."""
+    alignment_timeout: float | None
+    overdue: set[int] = field(default_factory=set)
+    """Snapshots that this host must record now, in the middle of an action if need be."""
+    is_guarding: bool = False
+    abroad: Abroad | None = None
 
     # ---- recording ------------------------------------------------------------------------------------------------
 

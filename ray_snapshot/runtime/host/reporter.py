@@ -6,10 +6,11 @@ answer to the service, if that has asked, or a call.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,6 @@ from ray_snapshot.runtime.classes import ClassStore
 from ray_snapshot.runtime.collected import HostPayload, MachineCalls
 from ray_snapshot.runtime.faults import in_a_line
 from ray_snapshot.runtime.host.abroad import Abroad
-from ray_snapshot.runtime.host.answers import Answers, is_small
 from ray_snapshot.runtime.host.at_rest import AtRest
 from ray_snapshot.runtime.host.config import HostConfig
 from ray_snapshot.runtime.host.meter import Meter
@@ -34,38 +34,60 @@ from ray_snapshot.runtime.report import Facts, host_payload, late_payload
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
 
+LINK_BYTES = 100
+"""What the counts of a link take in a report, or less."""
 
+
+class Answers:
+    """Who waits for the report of which snapshot; on the event loop.
+
+    An answer spares a call of Ray's; a large one would go through the object store, so it goes by a call (`_is_small`).
+    """
+
+    def __init__(self) -> None:
+        self.awaited: dict[int, asyncio.Future[HostPayload | None]] = {}
+
+    def asked(self, number: int) -> asyncio.Future[HostPayload | None]:
+        """The service asks for this snapshot; whoever has asked before is answered nothing."""
+        self.give(number, None)
+        found = self.awaited[number] = asyncio.get_running_loop().create_future()
+        return found
+
+    def give(self, number: int, payload: HostPayload | None) -> bool:
+        """Answer with this, or with nothing; returns whether somebody waits for it."""
+        found = self.awaited.pop(number, None)
+        if found is None or found.done():
+            return False
+        found.set_result(payload)
+        return True
+
+    def nothing(self) -> None:
+        """No report is an answer any more."""
+        for number in [*self.awaited]:
+            self.give(number, None)
+
+
+@dataclass(eq=False)
 class Reporter:
     """Of one host, in one generation. Methods are called under the lock, but for coroutines, and where they say otherwise."""
 
-    def __init__(
-        self,
-        config: HostConfig,
-        member: Membership,
-        core: HostCore,
-        stage: Stage,
-        trace: TraceShipping,
-        classes: ClassStore,
-        notices: Notices,
-        at_rest: AtRest,
-        meter: Meter,
-        pool: ThreadPoolExecutor,
-    ) -> None:
-        """`pool`: the thread that makes reports, one after the other."""
-        self.config = config
-        self.member = member
-        self.core = core
-        self.stage = stage
-        self.trace = trace
-        self.classes = classes
-        self.notices = notices
-        self.at_rest = at_rest
-        self.meter = meter
-        self.pool = pool
-        self.abroad: Abroad | None = None
-        self.answers = Answers()
-        self.recorded_at: dict[int, float] = {number: time.time() for number in config.open_at_birth}
-        self.reported: set[int] = set()
+    config: HostConfig
+    member: Membership
+    core: HostCore
+    stage: Stage
+    trace: TraceShipping
+    classes: ClassStore
+    notices: Notices
+    at_rest: AtRest
+    meter: Meter
+    pool: ThreadPoolExecutor
+    """The thread that makes reports, one after the other."""
+    abroad: Abroad | None = None
+    answers: Answers = field(default_factory=Answers)
+    reported: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.recorded_at: dict[int, float] = {number: time.time() for number in self.config.open_at_birth}
 
     # ---- when -----------------------------------------------------------------------------------------------------
 
@@ -182,7 +204,7 @@ class Reporter:
 
     def _has_answered(self, payload: HostPayload) -> bool:
         is_plain = self.trace.tracer is None and payload.calls is None
-        return is_plain and is_small(payload) and self.answers.give(payload.number, payload)
+        return is_plain and _is_small(payload) and self.answers.give(payload.number, payload)
 
     @property
     def _is_over(self) -> bool:
@@ -235,3 +257,11 @@ class Reporter:
         """No report is made any more."""
         self.answers.nothing()
         self.pool.shutdown(wait=False)
+
+
+def _is_small(payload: HostPayload) -> bool:
+    """Whether Ray would send a host's first report with the reply, not through the object store."""
+    counts: Any = payload.counts
+    links = len(counts.sent) + len(counts.accepted) + len(counts.in_flight)
+    size = len(payload.part) + len(payload.checkpoint or b"")
+    return size + LINK_BYTES * links <= LIMITS.piece_bytes

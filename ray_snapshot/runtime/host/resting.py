@@ -22,10 +22,9 @@ import pyarrow.compute as pc
 from ray_snapshot import redaction
 from ray_snapshot.columns import MOST_SQUEEZED, packed
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.parts.reporting import LateRun, LinkCounts, show
-from ray_snapshot.protocol.host import Creation, Recording
+from ray_snapshot.parts.reporting import LinkCounts, show
+from ray_snapshot.protocol.host import Recording
 from ray_snapshot.protocol.joins import Inputs
-from ray_snapshot.protocol.mailbox import Mailbox, Message
 from ray_snapshot.protocol.parts import GroupCopy, MachineCopy
 from ray_snapshot.runtime.assembly import by_name
 from ray_snapshot.runtime.checkpointing import saved_machine
@@ -128,9 +127,8 @@ class RestingRows:
         self.host = host
         self.size = 0
         """Of all rows, in bytes."""
-        rows = _OwnedRows(host)
-        machines, self.ends = rows.tables()
-        self.machines = Rows(machines)
+        rows = PartRows()
+        self.machines, self.ends = Rows(rows.machines_of(host)), rows.ends.table(OWNED)
         self.saved = Rows(saved_table(()))
         """What checkpoints keep of these machines; nothing, where none are written."""
         self.inputs: dict[str, Inputs] = {}
@@ -158,14 +156,15 @@ class RestingRows:
             self.forget(recording.names)
             self._note_shapes(recording)
             self.shape_counts = Counter(shape for shape in self.shapes.values() if shape is not None)
-        rows = _OwnedRows(self.host)
+        rows = PartRows()
         show(recording, rows)
-        machines, ends = rows.tables()
-        self.machines, self.ends = self.machines.plus(machines), _joined(self.ends, ends)
-        if (saved := saved_table(map(saved_machine, rows.keeping))).num_rows:
+        self.machines = self.machines.plus(rows.machines_of(self.host))
+        self.ends = _joined(self.ends, rows.ends.table(OWNED))
+        keeping = (copy for copy in recording.copies if copy.extra.kept is not None)
+        if (saved := saved_table(map(saved_machine, keeping))).num_rows:
             self.saved = self.saved.plus(saved)
         self.size = self._bytes()
-        self.inputs |= rows.rows.part.inputs
+        self.inputs |= rows.part.inputs
         self.filtered, self.whole = ((), self._all()), None
 
     def _note_shapes(self, recording: Recording) -> None:
@@ -230,45 +229,6 @@ class RestingRows:
                 found = self.machines.without("machine", names), compact(left), saved
             self.filtered = (names, found)
         return self.filtered[1]
-
-
-class _OwnedRows:
-    """Rows of machines that are being put to rest (as `parts.reporting.Rows`): nothing is in flight to or from them."""
-
-    def __init__(self, host: str) -> None:
-        self.host = host
-        self.rows = PartRows()
-        self.keeping: list[MachineCopy] = []
-        """Those of which a checkpoint keeps something."""
-
-    def machine(self, copy: MachineCopy) -> None:
-        self.rows.machine(copy)
-        if copy.extra.kept is not None:
-            self.keeping.append(copy)
-
-    def group(self, copy: GroupCopy) -> None:
-        self.rows.group(copy)
-
-    def in_flight(self, source: str, target: str, kind: str, messages: Sequence[Message]) -> None:
-        """There is none; where there is, the counts of its channel say so."""
-
-    def behind(self, late: Sequence[LateRun]) -> None:
-        """Nothing comes late to a machine at rest."""
-
-    def ends_of(self, copy: MachineCopy) -> None:
-        self.rows.ends.add(copy)
-
-    def late(self, mailbox: Mailbox, machine: str) -> None:
-        """Nothing comes late to a machine at rest."""
-
-    def message(self, source: str, target: str, kind: str, message: Message) -> None:
-        """There is none; where there is, the counts of its channel say so."""
-
-    def creation(self, creation: Creation) -> None:
-        """A machine that is only being born is not at rest."""
-
-    def tables(self) -> tuple[pa.Table, pa.Table]:
-        return self.rows.machines_of(self.host), self.rows.ends.table(OWNED)
 
 
 def _of(rested: Sequence[MachineCopy | GroupCopy]) -> Recording:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from ray_snapshot.errors import RaySnapshotError
+from ray_snapshot.names import DRIVER
 from ray_snapshot.protocol.host import Creation, HostCore, Machine
-from ray_snapshot.protocol.mailbox import CALL, MAIL, Mailbox, Message
+from ray_snapshot.protocol.mailbox import CALL, MAIL, METHOD, Mailbox, Message, end_of
 from ray_snapshot.runtime.faults import named
 from ray_snapshot.runtime.here import HERE
 from ray_snapshot.runtime.host.abroad import Abroad
@@ -19,50 +22,62 @@ from ray_snapshot.runtime.host.held import HeldWatch
 from ray_snapshot.runtime.host.notices import HOOK, Notice, Notices
 from ray_snapshot.runtime.host.recorder import Recorder
 from ray_snapshot.runtime.host.stage import Stage
-from ray_snapshot.runtime.host.stops import Stops
 from ray_snapshot.runtime.host.unchanged import Unchanged
 from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
 from ray_snapshot.runtime.transport.trace_shipping import TraceShipping
 
 
+class Stops:
+    """Machines that the driver has stopped, until what it had sent them before has been accepted; under the host's lock."""
+
+    def __init__(self) -> None:
+        self.asked: deque[tuple[str, int]] = deque()
+        """(machine, how many of the driver's messages come before that)."""
+
+    def ask(self, machine: str, count: int) -> None:
+        """The driver has stopped a machine behind so many messages of its own."""
+        self.asked.append((machine, count))
+
+    def take(self, core: HostCore) -> str | None:
+        """The next machine to stop: it has accepted what comes before its stop, or waits for the rest of a join in it.
+        None if there is none."""
+        for machine, count in self.asked:
+            mail = core.machine(machine).inbox.mailboxes.get(end_of(DRIVER, MAIL))
+            if not count or (mail is not None and (mail.accepted >= count or _waits_for_a_join(mail, count))):
+                self.asked.remove((machine, count))
+                return machine
+        return None
+
+
+def _waits_for_a_join(mail: Mailbox, count: int) -> bool:
+    """Whether so many messages are there, and the next of them waits for the rest of its join."""
+    inbox = mail.owner
+    return mail.arrived >= count and mail.queue[0][METHOD] in inbox.ports and mail not in inbox.ready
+
+
+@dataclass(eq=False)
 class Runner:
     """Chooses at each boundary what comes next."""
 
-    def __init__(
-        self,
-        member: Membership,
-        core: HostCore,
-        stage: Stage,
-        floor: Floor,
-        carrier: Carrier,
-        trace: TraceShipping,
-        recorder: Recorder,
-        held: HeldWatch,
-        notices: Notices,
-        actions: Actions,
-        unchanged: Unchanged,
-        enter: Callable[[], None],
-        stop_machine: Callable[[Machine], None],
-    ) -> None:
-        self.member = member
-        self.core = core
-        self.stage = stage
-        self.floor = floor
-        self.carrier = carrier
-        self.trace = trace
-        self.recorder = recorder
-        self.held = held
-        self.notices = notices
-        self.actions = actions
-        self.unchanged = unchanged
-        self.enter = enter
-        """Called first in each action thread."""
-        self.stop_machine = stop_machine
-        self.abroad: Abroad | None = None
-        self.stops = Stops()
-        self.threads: list[threading.Thread] = []
-        """Action threads, some of which may have ended."""
+    member: Membership
+    core: HostCore
+    stage: Stage
+    floor: Floor
+    carrier: Carrier
+    trace: TraceShipping
+    recorder: Recorder
+    held: HeldWatch
+    notices: Notices
+    actions: Actions
+    unchanged: Unchanged
+    enter: Callable[[], None]
+    """Called first in each action thread."""
+    stop_machine: Callable[[Machine], None]
+    abroad: Abroad | None = None
+    stops: Stops = field(default_factory=Stops)
+    threads: list[threading.Thread] = field(default_factory=list)
+    """Action threads, some of which may have ended."""
 
     @property
     def is_acting(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ray_snapshot.protocol.host import HostCore
 from ray_snapshot.runtime import waits
@@ -16,30 +17,20 @@ from ray_snapshot.runtime.transport.carrier import Carrier
 from ray_snapshot.runtime.transport.membership import Membership
 
 
+@dataclass(eq=False)
 class Waiting:
     """Tracked waits (`runtime.waits`) of one host's machines."""
 
-    def __init__(
-        self,
-        member: Membership,
-        core: HostCore,
-        stage: Stage,
-        floor: Floor,
-        carrier: Carrier,
-        recorder: Recorder,
-        tracer: Tracer | None,
-        new_runner: Callable[[], None],
-    ) -> None:
-        self.member = member
-        self.core = core
-        self.stage = stage
-        self.floor = floor
-        self.carrier = carrier
-        self.recorder = recorder
-        self.tracer = tracer
-        self.new_runner = new_runner
-        """Starts another action thread, for when no other thread looks for work."""
-        self.abroad: Abroad | None = None
+    member: Membership
+    core: HostCore
+    stage: Stage
+    floor: Floor
+    carrier: Carrier
+    recorder: Recorder
+    tracer: Tracer | None
+    new_runner: Callable[[], None]
+    """Starts another action thread, for when no other thread looks for work."""
+    abroad: Abroad | None = None
 
     def heard(self, colour: int) -> None:
         """A reply of this colour is being read in this process."""

@@ -168,12 +168,9 @@ class Service:
         """A process is about to leave: takes a snapshot that can be restored; its id, None if there was none in time."""
         with suppress(TimeoutError, RaySnapshotError):
             async with asyncio.timeout(seconds):
-                return await self._taken_last(seconds)
+                await self.course.opened.wait()
+                return await self.collecting.take_last(seconds)
         return None
-
-    async def _taken_last(self, seconds: float) -> str:
-        await self.course.opened.wait()
-        return await self.collecting.take_last(seconds)
 
     @notice
     async def report(self, payload: HostPayload) -> None:

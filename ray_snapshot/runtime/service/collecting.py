@@ -150,48 +150,37 @@ class NoOthers:
         return text
 
 
+@dataclass(eq=False)
 class Collecting:
     """Takes the snapshots of one service; `lost` is called when the analyst is gone for good, `others` are no hosts."""
 
-    def __init__(
-        self,
-        config: ServiceConfig,
-        course: Course,
-        directory: Directory,
-        orders: Orders,
-        coordinator: Coordinator,
-        allowance: Allowance,
-        handing: HandOver,
-        telling: Telling,
-        recovery: Recovery,
-        lost: Callable[[str, str], Awaitable[None]],
-        others: Others,
-    ) -> None:
-        self.config = config
-        self.course = course
-        self.directory = directory
-        self.orders = orders
-        self.coordinator = coordinator
-        self.allowance = allowance
-        self.handing = handing
-        self.telling = telling
-        self.recovery = recovery
-        self.lost = lost
-        self.others = others
-        self.protocol = config.protocol
-        self.line = Line(self._tell_analyst, course.ended)
-        self.took: Callable[[float], None] = lambda _: None
-        """Told of each complete snapshot: the processor time of the party that spent most on it."""
+    config: ServiceConfig
+    course: Course
+    directory: Directory
+    orders: Orders
+    coordinator: Coordinator
+    allowance: Allowance
+    handing: HandOver
+    telling: Telling
+    recovery: Recovery
+    lost: Callable[[str, str], Awaitable[None]]
+    others: Others
+    took: Callable[[float], None] = lambda _: None
+    """Told of each complete snapshot: the processor time of the party that spent most on it."""
+    collections: dict[int, Collection] = field(default_factory=dict)
+    """By number: the snapshots that are being collected."""
+    looks_at: float = 0.0
+    """When `reap` looks next, in seconds since 1970."""
+    is_sooner: asyncio.Event = field(default_factory=asyncio.Event)
+    traces: list[bytes] = field(default_factory=list)
+    """Rows of the trace that have come with reports, not yet handed to the analyst."""
+
+    def __post_init__(self) -> None:
+        self.protocol = self.config.protocol
+        self.line = Line(self._tell_analyst, self.course.ended)
         self.gave_up: Callable[[float], None] = self.took
         """The same of one that was given up."""
-        self.collections: dict[int, Collection] = {}
-        """By number: the snapshots that are being collected."""
-        self.looks_at = 0.0
-        """When `reap` looks next, in seconds since 1970."""
-        self.is_sooner = asyncio.Event()
-        orders.on_lazy, orders.asked = self._will_be_due, self._hear
-        self.traces: list[bytes] = []
-        """Rows of the trace that have come with reports, not yet handed to the analyst."""
+        self.orders.on_lazy, self.orders.asked = self._will_be_due, self._hear
 
     async def snapshot(self, initiators: list[str], timeout: float | None, wait: bool = True) -> Any:
         """Take a snapshot; returns it (None if not waited for). Raises what the docstring of `System.snapshot` says."""
@@ -272,17 +261,13 @@ class Collecting:
         """Whether so many wait for the analyst, or as many are pending as may be."""
         return len(self.line) >= most or len(self.coordinator.pending) >= self.coordinator.most_open
 
-    def start(self, timeout: float, most_unjudged: int | None = None) -> int | None:
-        """A number; None if too many snapshots are pending, or not evaluated yet (the analyst takes a few at a time).
-
-        `most_unjudged`: how many may wait for the analyst; by default (of the clock) `most_open`.
-        """
-        most = self.config.most_open if most_unjudged is None else most_unjudged
+    def start(self, timeout: float, most_unjudged: int) -> int | None:
+        """A number; None if too many snapshots are pending, or wait for the analyst (which takes a few at a time)."""
         has_number = self.coordinator.last < self.allowance.most
         if (more := self.allowance.wanted(self.coordinator.last)) is not None:
             self.orders.to_driver(Allow(more))
             self.allowance.asked(more, self.orders.driver_told)
-        if len(self.line) >= most or self.recovery.is_rolling or not has_number:
+        if len(self.line) >= most_unjudged or self.recovery.is_rolling or not has_number:
             return None
         return self.coordinator.start(time.time(), timeout)
 
@@ -503,7 +488,7 @@ class Collecting:
             return
         try:
             async with asyncio.timeout(1.0):
-                doing = await _wrapped(self.directory.actors[host].doing.remote())
+                doing = await self.directory.actors[host].doing.remote()
         except (TimeoutError, RayError):
             header.abort_reason = (
                 f"{header.abort_reason}: {host} with {listed(self.directory.machines_on(host))} does not answer"
@@ -534,7 +519,3 @@ class Collecting:
         else:
             return
         self.line.begin(self.abort(found if is_blamed else replace(found, awaited=())))
-
-
-async def _wrapped(ref: Any) -> Any:
-    return await ref

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ray.exceptions import RayActorError
@@ -19,24 +20,16 @@ from ray_snapshot.runtime.service.orders import Orders
 from ray_snapshot.runtime.service.recovery import Recovery
 
 
+@dataclass(eq=False)
 class Hosts:
     """The processes that one service knows of; `fail` stops the system."""
 
-    def __init__(
-        self,
-        course: Course,
-        directory: Directory,
-        orders: Orders,
-        coordinator: Coordinator,
-        recovery: Recovery,
-        fail: Callable[[RaySnapshotError], Awaitable[None]],
-    ) -> None:
-        self.course = course
-        self.directory = directory
-        self.orders = orders
-        self.coordinator = coordinator
-        self.recovery = recovery
-        self.fail = fail
+    course: Course
+    directory: Directory
+    orders: Orders
+    coordinator: Coordinator
+    recovery: Recovery
+    fail: Callable[[RaySnapshotError], Awaitable[None]]
 
     async def joined(self, host: str, actor: Any, config: Any, options: Any) -> None:
         """The driver has made a host; it is asked for every snapshot that is pending."""

@@ -64,19 +64,12 @@ class Target:
 
 
 class Events(Protocol):
-    """What a rollback does to the rest of the service."""
+    """What a rollback does to the rest of the service; `Service` says what each does."""
 
-    async def gone(self, host: str, reason: str, incarnation: int) -> None:
-        """This life of a process has ended."""
-
-    async def fail(self, error: RaySnapshotError, generation: int | None = None) -> None:
-        """Something stops the system."""
-
-    def give_up_all(self, reason: str) -> None:
-        """Snapshots that are pending never will be completed."""
-
-    async def handed_over(self, snapshot_id: str) -> None:
-        """Answers when the analyst has this snapshot."""
+    async def gone(self, host: str, reason: str, incarnation: int) -> None: ...
+    async def fail(self, error: RaySnapshotError, generation: int | None = None) -> None: ...
+    def give_up_all(self, reason: str) -> None: ...
+    async def handed_over(self, snapshot_id: str) -> None: ...
 
 
 class Wider(Protocol):
@@ -95,47 +88,40 @@ def admit(coordinator: RollbackCoordinator, party: str, incarnation: int) -> Non
     coordinator.step(Acknowledged(party, Step.START, coordinator.generation))
 
 
+@dataclass(eq=False)
 class Recovery:
     """The rollbacks of one system. Everything runs on the service's event loop."""
 
-    def __init__(
-        self,
-        config: ServiceConfig,
-        course: Course,
-        directory: Directory,
-        orders: Orders,
-        snapshots: Coordinator,
-        handing: HandOver,
-        events: Events,
-    ) -> None:
-        self.config = config
-        self.course = course
-        self.directory = directory
-        self.orders = orders
-        self.snapshots = snapshots
-        self.handing = handing
-        self.events = events
-        self.births: dict[str, tuple[HostConfig, dict[str, Any]]] = {}
-        self.target: Target | None = None
-        """What is being restored because the program asked for it."""
-        self.base: Target | None = None
-        """What to go back to when a host dies: the driver has made sure that it is kept, whichever process dies."""
-        self.line = ServiceLine()
-        """Decides when `base` moves on to a later snapshot, and knows its number."""
-        self.target_number = 0
-        self.held: dict[str, bool] = {}
-        """By snapshot that is to be restored: whether the driver holds a copy, if it needs one."""
-        self.plan: asyncio.Task[Plan] | None = None
-        self.restored_from: str | None = None
-        self.done: asyncio.Future[None] | None = None
-        self.cause: HostDiedError | None = None
-        """The last host that was lost."""
-        self.wider: Wider | None = None
-        """The rollback that is under way, if others than hosts take part; the driver is one of these."""
-        self.given_up = 0
-        """The last generation in which others took part; a later one than that of all, if it was given up."""
-        self.abroad: Callable[[str, Plan], Again | None] = lambda host, plan: None  # noqa: ARG005
-        """What a host has to know of watched actors, for its share."""
+    config: ServiceConfig
+    course: Course
+    directory: Directory
+    orders: Orders
+    snapshots: Coordinator
+    handing: HandOver
+    events: Events
+    births: dict[str, tuple[HostConfig, dict[str, Any]]] = field(default_factory=dict)
+    target: Target | None = None
+    """What is being restored because the program asked for it."""
+    base: Target | None = None
+    """What to go back to when a host dies: the driver has made sure that it is kept, whichever process dies."""
+    line: ServiceLine = field(default_factory=ServiceLine)
+    """Decides when `base` moves on to a later snapshot, and knows its number."""
+    target_number: int = 0
+    held: dict[str, bool] = field(default_factory=dict)
+    """By snapshot that is to be restored: whether the driver holds a copy, if it needs one."""
+    plan: asyncio.Task[Plan] | None = None
+    restored_from: str | None = None
+    done: asyncio.Future[None] | None = None
+    cause: HostDiedError | None = None
+    """The last host that was lost."""
+    wider: Wider | None = None
+    """The rollback that is under way, if others than hosts take part; the driver is one of these."""
+    given_up: int = 0
+    """The last generation in which others took part; a later one than that of all, if it was given up."""
+    abroad: Callable[[str, Plan], Again | None] = lambda host, plan: None  # noqa: ARG005
+    """What a host has to know of watched actors, for its share."""
+
+    def __post_init__(self) -> None:
         self.begin()
 
     def begin(self, generation: int = 0) -> None:
@@ -165,10 +151,6 @@ class Recovery:
         for host, incarnation in incarnations.items():
             admit(self.coordinator, host, incarnation)
         self.course.background(self.course.notify())
-
-    async def planned_with(self, target: Target) -> Plan:
-        """The plan for a snapshot, as long as nothing has been stopped; raises what there is against it."""
-        return await self._planned(target)
 
     def plan_again(self) -> None:
         """A generation has begun: deal out what is restored."""
@@ -305,9 +287,9 @@ class Recovery:
             self.course.check()
         target = Target(snapshot_id, claimed, classes)
         await self.events.handed_over(snapshot_id)
-        plan = await self._planned(target)
+        plan = await self.planned_with(target)
         if self.config.recover and not await self._held(plan):
-            await self._planned(target)  # raises if it was lost with an analyst; else another history has it
+            await self.planned_with(target)  # raises if it was lost with an analyst; else another history has it
         self.target = target
         self.done = asyncio.get_running_loop().create_future()
         self._carry_out(self.coordinator.step(RollbackAsked(f"rolled back to snapshot {snapshot_id}")))
@@ -358,9 +340,10 @@ class Recovery:
         assert target is not None
         if self.plan is not None:
             self.plan.cancel()
-        self.plan = asyncio.get_running_loop().create_task(self._planned(target))
+        self.plan = asyncio.get_running_loop().create_task(self.planned_with(target))
 
-    async def _planned(self, target: Target) -> Plan:
+    async def planned_with(self, target: Target) -> Plan:
+        """The plan for a snapshot; raises what there is against it."""
         directory, handing = self.directory, self.handing
         ground = Ground(
             self.config.run_id,

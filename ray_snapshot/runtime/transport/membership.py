@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from ray.exceptions import RayActorError
@@ -14,43 +15,37 @@ from ray_snapshot.runtime.collected import HostPayload
 from ray_snapshot.runtime.faults import as_error
 
 
+@dataclass(eq=False)
 class Membership:
     """A process's membership in a run; whatever two of its parts must agree on is here."""
 
-    def __init__(
-        self,
-        run_id: str,
-        host: str,
-        service: Any,
-        loop: asyncio.AbstractEventLoop,
-        *,
-        generation: int = 0,
-        recovers: bool = False,
-        lock: Any = None,
-    ) -> None:
-        """`lock`: of the watched process that this is, too; else one of its own."""
-        self.run_id = run_id
-        self.host = host
-        self.service = service
-        self.loop = loop
-        self.generation = generation
-        """The generation of the whole system: how often it has been rolled back."""
-        self.recovers = recovers
-        """Whether the system goes on by itself when a process of it dies."""
-        self.may_be_undone = recovers
+    run_id: str
+    host: str
+    service: Any
+    loop: asyncio.AbstractEventLoop
+    _: KW_ONLY
+    generation: int = 0
+    """The generation of the whole system: how often it has been rolled back."""
+    recovers: bool = False
+    """Whether the system goes on by itself when a process of it dies."""
+    lock: Any = None
+    """Of the watched process that this is, too; else one of its own."""
+    failure: RaySnapshotError | None = None
+    is_closing: bool = False
+    is_rolling: bool = False
+    """Whether the system is being rolled back, and this process waits for it (the driver's)."""
+    is_retired: bool = False
+    """Whether the system has been rolled back, so that the generation of this object is past."""
+    on_wake: Callable[[], None] = lambda: None
+    """Called when there may be something to do; under the lock."""
+    on_stop: list[Callable[[RaySnapshotError], None]] = field(default_factory=list)
+    """Called when something has stopped the system; under the lock, possibly more than once."""
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.may_be_undone = self.recovers
         """Whether an action that is cut short because others go back already is no failure: it will be undone."""
-        self.lock = lock or threading.RLock()
-        self.failure: RaySnapshotError | None = None
-        self.is_closing = False
-        self.is_rolling = False
-        """Whether the system is being rolled back, and this process waits for it (the driver's)."""
-        self.is_retired = False
-        """Whether the system has been rolled back, so that the generation of this object is past."""
-        self.on_wake: Callable[[], None] = lambda: None
-        """Called when there may be something to do; under the lock."""
-        self.on_stop: list[Callable[[RaySnapshotError], None]] = []
-        """Called when something has stopped the system; under the lock, possibly more than once."""
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.lock = self.lock or threading.RLock()
 
     async def report(self, payload: HostPayload) -> None:
         """Give a report to the service."""
