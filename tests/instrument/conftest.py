@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 from app_runner import Runner
-from lone_process import lone_process
 
 from ray_snapshot.instrument.process import waiting
-from ray_snapshot.instrument.process.process import Process
 
 
 @pytest.fixture(scope="session")
@@ -37,9 +35,3 @@ def scenarios(request: pytest.FixtureRequest) -> list[str]:
 def refs_are_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """In place of a ref stands the id of the call that answers it."""
     monkeypatch.setattr(waiting, "apart", lambda refs: (list(refs), list(refs), []))
-
-
-@pytest.fixture
-def process() -> Iterator[Process]:
-    with lone_process() as found:
-        yield found

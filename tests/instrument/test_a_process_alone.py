@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextvars import copy_context
 from typing import Any
 
@@ -19,6 +19,12 @@ from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.watcher.watcher import WatcherActor
 from ray_snapshot.protocol.calls import CallLedger, Header
 from ray_snapshot.protocol.commands import Close, Overdue, Request
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    with lone_process() as found:
+        yield found
 
 
 def test_replies_are_read_while_an_actor_is_being_made(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import ray
-from lone_process import Silent, acting, wire
+from lone_process import Silent, acting, lone_process, wire
 
 from ray_snapshot.errors import ProtocolError
 from ray_snapshot.instrument.guard import ours
@@ -31,6 +31,12 @@ class Kinds:
     async def stream(self) -> AsyncIterator[int]:
         yield 1
         yield 2
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    with lone_process() as found:
+        yield found
 
 
 def fail(*_: Any, **__: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import ray
-from lone_process import PLAINLY, Called, acting, wire
+from lone_process import PLAINLY, Called, acting, lone_process, wire
 from ray import cloudpickle
 
 import ray_snapshot as rs
@@ -164,6 +164,12 @@ class Failing:
     async def async_items(self) -> Any:
         yield 1
         self.fail()
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    with lone_process() as found:
+        yield found
 
 
 async def _all(items: Any) -> None:

@@ -32,6 +32,12 @@ REPLY = (["one", "two"], [])
 """Of a `ray.wait`, that is."""
 
 
+@pytest.fixture
+def process() -> Iterator[Process]:
+    with lone_process() as found:
+        yield found
+
+
 def rays_get(arrives: threading.Event, read: Read, begun: threading.Event) -> Callable[..., Any]:
     """In place of Ray's own, whose frames are no place in an app: it reads when the reply has arrived."""
     space: dict[str, Any] = {"arrives": arrives, "read": read, "begun": begun}
