@@ -267,8 +267,8 @@ class Reporter:
         self.needs: set[str] = set()
         """What the deadlock that stands needs on nodes: no alarm of its own."""
         self.news = News(lambda name: None if self.watch is None else self.watch.alarm_when(name))
-        self.suspected_since = 0.0
-        """Since when a deadlock is suspected, but for snapshots between that cannot tell; 0: it is not."""
+        self.suspected: dict[str, float] = {}
+        """By what decides it: since when that is suspected, but for snapshots between that cannot tell."""
         self.suspected_at = 0.0
         """When it was suspected last."""
         self.end: threading.Thread | None = None
@@ -318,10 +318,12 @@ class Reporter:
             return False
         now = self.clock()
         if verdict.holds is False or now - self.suspected_at > self.options.patience:
-            self.suspected_since = 0.0
+            self.suspected = {}
         if verdict.grade == SUSPECTED:
-            self.suspected_since, self.suspected_at = self.suspected_since or now, now
-            if now - self.suspected_since >= self.options.patience:
+            deciding = names_in(verdict.evidence, "depends_on") or [""]
+            self.suspected = {one: self.suspected.get(one, now) for one in deciding}
+            self.suspected_at = now
+            if now - min(self.suspected.values()) >= self.options.patience:
                 say(f"ray-snapshot: {verdict.sentence}", wraps=True)
                 return True
         return bool(verdict.holds)

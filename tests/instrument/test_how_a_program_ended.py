@@ -2,6 +2,7 @@
 
 import threading
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -38,18 +39,20 @@ def test_it_counts_snapshots_alarms_restarts_and_errors_that_were_never_read() -
         ([(0, None), (10, False), (50, None), (61, None)], False),
         ([(0, None), (59, ""), (61, None)], False),
         ([(0, None), (61, "")], False),
+        ([(0, None), (5, None), (50, ""), (62, "B")], False),
     ],
 )
 def test_a_deadlock_that_stays_suspected_ends_the_program_also_where_snapshots_between_cannot_tell(
     seen: list[tuple[float, bool | str | None]], ends: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """None: it is suspected; "": it cannot be told; False: there is none."""
+    """None: it is suspected; "B": another one is; "": it cannot be told; False: there is none."""
     now = [0.0]
     options = Options(every=1.0, history=None, detectors=["deadlock"], exit_on=SUSPECTED, name=None)
     reporter = Reporter(options, lambda: 1_000.0 + now[0])
     reporter.end = threading.current_thread()  # as if it were ended already
     for now[0], holds in seen:
-        about = {"grade": SUSPECTED, "unless": "not"} if holds is None else {}
+        about: dict[str, Any] = {"grade": SUSPECTED, "unless": "not"} if holds in (None, "B") else {}
+        about["evidence"] = {"depends_on": [holds or "A"]}
         told = Verdict(
             detector="deadlock", detector_spec={"type": "deadlock"}, sentence="It hangs.", holds=None, **about
         )
