@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.instrument.process.answer_uses import SLEEP, WAIT, Use, asking
+from ray_snapshot.instrument.process.answer_uses import IDLE, SLEEP, WAIT, Use, asking
 from ray_snapshot.runtime.here import outward
 
 CASES = {
@@ -95,8 +95,12 @@ TIMED = {
     "while True:\n    if stop.is_set():\n        break\n    print(len(seen))\n    ask()": (Use.OPEN, SLEEP),
     "while seen:\n    seen.append(1)\n    ask()": (Use.ONCE, SLEEP),
     "while True:\n    stop.is_set()\n    ask()": (Use.ONCE, SLEEP),
+    "while not clock():\n    ask()": (Use.OPEN, SLEEP),
+    "while clock() is None or not clock():\n    ask()": (Use.ONCE, IDLE + SLEEP),
+    "while True:\n    if clock():\n        break\n    ask()": (Use.ONCE, IDLE + SLEEP),
+    "while not (stop.is_set() or ask()):\n    pass": (Use.OPEN, IDLE + WAIT),
 }
-"""Where a call waits with a timeout, or sleeps."""
+"""Where a call, or an idle thread, waits with a timeout, or sleeps."""
 
 ALL = [(*one, "") for one in CASES.items()] + [(source, *how) for source, how in TIMED.items()]
 ALL += [(*one, "ray.get") for one in IN_VAIN.items()] + [(*one, "ray.wait") for one in LATE.items()]

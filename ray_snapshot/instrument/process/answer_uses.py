@@ -81,10 +81,10 @@ def chain_of(frames: Iterable[FrameType]) -> Chain:
 def asking(place: Place) -> Asking:
     """Where the loop asks, as far as one is seen, and what it does; reads files."""
     innermost, passed, function = Asking("", Use.UNKNOWN), Use.RETURNED, place[1].removeprefix(IDLE)
-    is_idle = function != place[1] or function == SLEEP
+    is_idle = function != place[1]
     for code, instruction in place[0]:
         line, use = _use_at(code, instruction, passed, function, is_idle)
-        use = Use.ONCE if use is Use.UNKNOWN and is_idle else use
+        use = Use.ONCE if use is Use.UNKNOWN and (is_idle or function == SLEEP) else use
         function = "" if function.startswith(_RAISE) and use is not Use.RETURNED else function
         site = Asking(f"{code.co_filename}:{line}", use)
         if use not in (Use.RETURNED, Use.PART, Use.ONCE):
@@ -190,7 +190,8 @@ def use_in(
     if not endless:
         return Use.BOUNDED if loops else Use.ONCE
     is_endless = function == SLEEP and _ends_by_errors(endless[0])
-    if is_endless or (is_idle and not _only_looks(endless[0], node, statement, function)):
+    has_to_look = is_idle or function == SLEEP
+    if is_endless or (has_to_look and not _only_looks(endless[0], node, statement, function, is_idle)):
         return Use.ONCE  # it waits for nothing, or works between
     is_until = not function and passed is Use.RETURNED and len(loops) == 1
     if is_until and _ends_by_answer(endless[0], node, statement):
@@ -297,7 +298,7 @@ _TESTS += nodes("unaryop cmpop boolop")
 _IDLE = nodes("If Pass Continue Expr Name Constant JoinedStr FormattedValue expr_context")
 _SAYS = re.compile(r"print|(time|asyncio)\.sleep|_?(log|logger|logging)\.(debug|info|warning)", re.IGNORECASE)
 _LOOKS = re.compile(
-    r"(^|\.)(len|all|any|poll|is_set|is_alive|done|empty|full|qsize|exists|get|time|monotonic|perf_counter)$"
+    r"(^|\.)(len|all|any|poll|main_thread|is_set|is_alive|done|empty|full|qsize|exists|get|time|monotonic|perf_counter)$"
 )
 
 
@@ -328,11 +329,12 @@ def _ends_by_answer(loop: ast.AST, node: ast.AST, statement: ast.AST) -> bool:
     )
 
 
-def _only_looks(loop: ast.AST, node: ast.AST, statement: ast.AST, function: str) -> bool:
-    """Whether a loop that waits in vain does nothing but look, and say so; its tests may call what they like."""
-    tests = [node, getattr(loop, "test", None), *(test for tests, _ in _ends(loop) for test in tests)]
-    seen = {id(part) for test in tests if test is not None for part in ast.walk(test)}
-    done = list[ast.AST]()
+def _only_looks(loop: ast.AST, node: ast.AST, statement: ast.AST, function: str, is_idle: bool) -> bool:
+    """Whether a loop that waits in vain does nothing but look, and say so; its tests may call what they like, unless it
+    `is_idle`."""
+    done: list[ast.AST] = [loop.test] if isinstance(loop, ast.While) else []
+    tests = [] if is_idle else [*done, *(test for tests, _ in _ends(loop) for test in tests)]
+    seen = {id(part) for test in (node, *tests) for part in ast.walk(test)}
     for one in _round(getattr(loop, "body", []), statement, function):
         done.append(one)
         if isinstance(one, (ast.Continue, *_ENDS)):
