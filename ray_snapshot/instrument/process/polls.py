@@ -184,12 +184,10 @@ class Polls:
     def _every(self) -> list[tuple[tuple[str | None, int], _Caller]]:
         return [*self.callers.items(), *self.waiting.items()]
 
-    def wait(
-        self, call_id: str | None, thread: int, waits: Sequence[TimedWait], ledger: CallLedger, now: float
-    ) -> None:
+    def wait(self, call_id: str | None, thread: int, waits: Sequence[TimedWait], sent: int, now: float) -> None:
         """A snapshot has found a call (None: the program; "": a thread of the app's own) in these: its own, or those of the
-        tasks that it awaits."""
-        key, sent = (call_id, thread), sum(output.sent_count for output in ledger.outputs.values())
+        tasks that it awaits. `sent`: how many calls this process has made."""
+        key = call_id, thread
         if waits and not (key in self.callers and self.callers[key].questions):
             caller = self.waiting.setdefault(key, _Caller(now))
             caller.wait = waits[0]

@@ -81,13 +81,14 @@ class TimedWaits:
         self.tasks.clear()
         with suppress(Exception):  # of a loop that is not as we know it nothing is said
             found += [(call_id, thread, waits) for call_id, thread, waits in self._found(frames) if waits]
+        sent = sum(output.sent_count for output in process.ledger.outputs.values()) if found else 0
         for own in own_threads() if found else ():
             frame = frames.get(own.ident or 0)
             if frame is not None and (wait := _of_thread(own.native_id or 0, frame)) is not None:
                 where = wait.place[0], f"{IDLE}{wait.place[1]}"
-                process.polls.wait("", own.ident or 0, [wait._replace(place=where)], process.ledger, now)
+                process.polls.wait("", own.ident or 0, [wait._replace(place=where)], sent, now)
         for call_id, thread, waits in found:
-            process.polls.wait(call_id, thread, waits, process.ledger, now)
+            process.polls.wait(call_id, thread, waits, sent, now)
         idle = process.polls.idle_threads(now)
         self.may_end = bool(found) and process.blocked.waits_beside(frames, now, idle) is None
 
