@@ -421,7 +421,7 @@ class Tables:
         """
         is_named = bool(self.collected.facts.get(resolved.machine, {}).get("name"))
         has_slot = self._has_free_slot(resolved.machine)
-        is_open = has_slot and (self.is_known_elsewhere(resolved.machine) or bool(Coverage(self).uncovered()))
+        is_open = has_slot and (self.is_known_elsewhere(resolved.machine) or self._is_uncovered)
         if is_open or self._acts_beside(resolved.machine) or self._is_parked_service(resolved):
             yield {**common, "k": 1, "on_machine": None, "on_call_id": None, "satisfied": False}
         recorded = self.collected.recorded.get(resolved.machine)
@@ -460,10 +460,26 @@ class Tables:
 
     def _are_all(self, resolved: ResolvedWait, callers: Set[str]) -> bool:
         """Whether no call is queued behind one, and nobody but these waits for its reply."""
-        machine, call_id = resolved.machine, resolved.wait.call_id
-        if any(one.target == machine and one.in_flight for one in self.channels):
-            return False
-        return {name for name, waits in self.waits_of.items() for one in waits if call_id in one.wait.calls} <= callers
+        return resolved.machine not in self._called and self._callers.get(resolved.wait.call_id, set()) <= callers
+
+    @cached_property
+    def _is_uncovered(self) -> bool:
+        """Whether anything could act without our seeing it."""
+        return bool(Coverage(self).uncovered())
+
+    @cached_property
+    def _called(self) -> set[str]:
+        """Machines to which calls are on their way."""
+        return {one.target for one in self.channels if one.in_flight}
+
+    @cached_property
+    def _callers(self) -> dict[str | None, set[str]]:
+        """By call: who waits for its reply."""
+        callers: dict[str | None, set[str]] = {}
+        for one in self.completed.waits:
+            for call in one.wait.calls:
+                callers.setdefault(call, set()).add(one.machine)
+        return callers
 
     def is_service(self, resolved: ResolvedWait, asked: Collection[str]) -> bool:
         """Whether a call is alone in its machine, and nobody needs its end. `asked`: whose replies Ray is asked for."""
@@ -485,7 +501,7 @@ class Tables:
 
         What that one has put on the replies to its calls (`ref.future()`) may take an item, too.
         """
-        if resolved.is_satisfied is None or Coverage(self).uncovered():
+        if resolved.is_satisfied is None or self._is_uncovered:
             yield {**common, "k": 1, "on_machine": None, "on_call_id": None, "satisfied": False}
         own = str(resolved.wait.call_id).partition("#")[0]
         for reader in resolved.on_machines:
