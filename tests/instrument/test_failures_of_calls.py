@@ -201,6 +201,8 @@ def test_of_an_actor_that_died_once_it_is_told_why_and_which_call_nothing_waits_
     assert restarted(happened, f"{call}#2") == told | {"lost": []}, "Ray runs it again"
     wait = ResolvedWait("driver", CallWait(1, None, (Awaited(call),), 1, 1.0), (None,), ("M:1",), None)
     assert restarted(happened, waits=(wait,)) == told | {"lost": []}, "who waits for it is told of its error"
+    happened.told(cut_of("M:1"), {}, {"m": Life(True, 1, 2.0)}, {"m": "M:1"}, 9.0, is_covered=True)
+    assert not happened.running | happened.died_in, "it is not started again"
 
 
 def test_of_an_actor_that_was_meant_to_end_and_is_started_again_a_call_that_is_lost_is_told_alone() -> None:

@@ -83,7 +83,7 @@ class Incidents:
         self.causes: dict[int, str] = {}
         """By process that has ended: why."""
         self.running: dict[str, tuple[RunningCall, ...]] = {}
-        """By actor: its calls in the latest snapshot that it was in."""
+        """By actor that may be started again: its calls in the latest snapshot that it was in."""
         self.died_in: dict[str, tuple[RunningCall, ...]] = {}
         """Of an actor that was started again: its calls in the latest snapshot before that."""
 
@@ -247,6 +247,9 @@ class Incidents:
             ({"kind": "thread_ended", "machine": name, **one._asdict()} for name, one in self.ended_threads),
         ]
         self.running |= {name: one.calls for name, one in calls.machines.items() if is_actor(name)}
+        for name in {keys.get(key, "") for key, life in lives.items() if life.is_dead}:
+            self.running.pop(name, None)
+            self.died_in.pop(name, None)
         newest = [sorted(those, key=_age)[: LIMITS.happened_items] for those in kinds]
         return tuple(sorted(itertools.chain(*newest), key=_age))
 
