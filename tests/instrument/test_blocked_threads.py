@@ -149,7 +149,7 @@ OUTSIDE: dict[str, tuple[Callable[[Waits], Any], str]] = {
     "waits.here.recv": (lambda waits: waits.here.recv(1), "a socket connected to 127.0.0.1:"),
     "socket.socket.accept": (lambda waits: waits.server.accept(), "a socket that listens on 127.0.0.1:"),
     "os.read": (lambda waits: os.read(waits.read, 1), "a pipe"),
-    "pathlib.Path.open": (lambda waits: waits.fifo.read_text(), "the other end of the named pipe /"),
+    "pathlib.Path.open": (lambda waits: waits.fifo.read_text(), "the opening of /"),
     "subprocess.Popen.wait": (_runs_a_child, "child process "),
     "multiprocessing.queues.Queue.get": (lambda waits: waits.processes.get(), "a pipe"),
 }
