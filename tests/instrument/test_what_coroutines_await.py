@@ -17,7 +17,15 @@ import uvloop
 from ray.util.tracing.tracing_helper import _inject_tracing_into_class
 
 from ray_snapshot.instrument.process import loops, reach
-from ray_snapshot.instrument.process.coroutines import background, note_wait, parked_at, resolved
+from ray_snapshot.instrument.process.awaited import main_tasks
+from ray_snapshot.instrument.process.coroutines import (
+    awaited_within,
+    background,
+    note_wait,
+    parked_at,
+    resolved,
+    timers_of,
+)
 from ray_snapshot.protocol.calls import CallWait, MachineReport, RunningCall, awaited
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -515,6 +523,28 @@ class Unwilling(list[Any], metaclass=Meta):
 
     def __eq__(self, other: object) -> bool:
         raise LookupError
+
+
+class Proxy:
+    """So does one of another thing, asked for anything; it is called, too."""
+
+    def __call__(self, *_: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        raise LookupError(name)
+
+
+def test_of_timers_and_callbacks_nothing_is_asked_that_runs_code_of_the_app() -> None:
+    async def looked_at() -> Any:
+        later(Proxy())
+        future, task = asyncio.get_running_loop().create_future(), this()
+        for one in (future, task):
+            one.add_done_callback(Proxy())
+        return timers_of(task.get_loop()), awaited_within(future, ()), [*main_tasks([task.get_loop()])], task
+
+    timers, awaited_there, mains, task = asyncio.run(looked_at())
+    assert timers[id(task)] == 0
+    assert (awaited_there, [one for one, _ in mains]) == ([], [task])
 
 
 def _a_heartbeat(world: World) -> Any:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import PurePath
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -90,7 +90,7 @@ def has_timers(found: loops.Pending, asking: Iterable[Any]) -> bool:
 
 def _under_timeout(callback: Any) -> Any:
     """The task that a callback of `asyncio.timeout` cancels; any other callback itself."""
-    timeout = getattr(callback, "__self__", None)
+    timeout = callback.__self__ if type(callback) is MethodType else None
     return timeout._task if type(timeout) is asyncio.Timeout else callback  # type: ignore[attr-defined]
 
 
@@ -310,8 +310,10 @@ def _must_come(item: Any, inside: frozenset[Any]) -> set[Any]:
 def awaited_within(item: Any, frames: Sequence[Any]) -> list[Any] | None:
     """What a task with these frames, or a future, waits for on its loop, through `asyncio.wait_for` and the like, too; nothing
     where that is anything of the process. None if it goes on by itself, or on a thread or another loop, or is not known."""
+    if not isinstance(item, asyncio.Future):
+        return None
     if not isinstance(item, asyncio.Task):
-        names = [getattr(one, "__qualname__", "") for one, _ in getattr(item, "_callbacks", None) or ()]
+        names = [loops.name_of(one) for one, _ in item._callbacks or ()]
         if item.done() or _CHAINED in names or reply_of(item) is not None:
             return None
         gathered = _gathered(item)
@@ -326,13 +328,13 @@ def awaited_within(item: Any, frames: Sequence[Any]) -> list[Any] | None:
         found = [inner.f_locals["fut"]]
     else:
         found = [*inner.f_locals["fs"]] if name == "_wait" else children_of(item, [*frames])[0]
-    return [one for one in found if not one.done()] or [item._fut_waiter]  # type: ignore[attr-defined]
+    return [one for one in found if isinstance(one, asyncio.Future) and not one.done()] or [item._fut_waiter]  # type: ignore[attr-defined]
 
 
 def _shielded(future: Any) -> list[Any]:
     """What `asyncio.shield` has given this future for."""
     for one, _ in future._callbacks or ():
-        if getattr(one, "__qualname__", "") == "shield.<locals>._outer_done_callback":
+        if loops.name_of(one) == "shield.<locals>._outer_done_callback":
             return [one.__closure__[one.__code__.co_freevars.index("inner")].cell_contents]
     return []
 
@@ -367,7 +369,7 @@ def tasks_awaiting(task: Any, call: Sequence[Any] = (None, None)) -> Iterator[tu
 def _woken(way: list[Any], *, is_alone: bool) -> Any:
     """The task that goes on when the last of these futures has come; None: not one, or `is_alone`, and it waits for others."""
     for callback, _ in getattr(way[-1], "_callbacks", None) or ():
-        if is_alone and getattr(callback, "__qualname__", "") in _OF_SEVERAL:
+        if is_alone and loops.name_of(callback) in _OF_SEVERAL:
             return None
         held = (callback.__closure__ or ()) if type(callback) is FunctionType else (callback,)
         for one in _parts(part for each in held for part in gc.get_referents(each)):
@@ -438,7 +440,7 @@ def task_behind(future: Any) -> Any:
     """The task on another loop that sets this future (`run_coroutine_threadsafe`), of either kind; None if none is known."""
     for one in getattr(future, "_callbacks", None) or getattr(future, "_done_callbacks", None) or ():
         called = one[0] if isinstance(one, tuple) else one
-        if getattr(called, "__qualname__", "") == _CHAINED:
+        if loops.name_of(called) == _CHAINED:
             source = called.__closure__[called.__code__.co_freevars.index("source")].cell_contents
             return source if isinstance(source, asyncio.Task) else task_behind(source)
     return None
