@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import typer
+
+sys.path.append(str(Path(__file__).parents[1]))  # where a child's process has none of pytest's folders
+
 from clean import ran
 
 from ray_snapshot.cli import each_command, make_app
