@@ -9,8 +9,8 @@ import socket
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager
-from typing import Any
+from contextlib import closing
+from typing import Any, ClassVar
 
 import pytest
 import uvloop
@@ -232,11 +232,30 @@ TASKS: list[Any] = []
 
 
 class Keeper:
-    """Its tasks are found by names alone: of a method, of a function of the module, of a global."""
+    """Its tasks are found by names alone."""
 
-    async def watch(self) -> None:
+    tasks: ClassVar[list[Any]] = []
+
+    async def by_a_method(self) -> None:
         await asyncio.sleep(60)
         self.expire()
+
+    async def by_its_class(self) -> None:
+        await asyncio.sleep(60)
+        self.tasks.pop().cancel()
+
+    @classmethod
+    async def by_another_class(cls) -> None:
+        await asyncio.sleep(60)
+        Keeper.tasks.pop().cancel()
+
+    async def by_a_static_method(self) -> None:
+        await asyncio.sleep(60)
+        self.end()
+
+    @staticmethod
+    def end() -> None:
+        end_all()
 
     def expire(self) -> None:
         end_all()
@@ -244,28 +263,20 @@ class Keeper:
 
 _inject_tracing_into_class(Keeper)  # as Ray does with an actor's
 
+NAMES = ("by_a_method", "by_its_class", "by_another_class", "by_a_static_method")
+
 
 def end_all() -> None:
     while TASKS:
         TASKS.pop().cancel()
 
 
-def _by_names(world: World) -> Any:
-    TASKS[:] = [this()]
-    return begun_beside(world, Keeper().watch())
+def _by_names(name: str) -> Callable[[World], Any]:
+    def begin(world: World) -> Any:
+        TASKS[:] = Keeper.tasks[:] = [this()]
+        return begun_beside(world, getattr(Keeper(), name)())
 
-
-@contextmanager
-def _a_thread(*work: Any) -> Iterator[None]:
-    """Of the app's own, with work for later."""
-    end = threading.Event()
-    thread = threading.Thread(target=lambda *_: end.wait(), args=work, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        end.set()
-        thread.join()
+    return begin
 
 
 def _just_now(world: World) -> None:
@@ -282,8 +293,6 @@ BESIDE: dict[str, Callable[[World], Any]] = {
     "one that gathers": lambda world: begun_beside(
         world, cancel_after(asyncio.gather(asyncio.ensure_future(asyncio.sleep(60))), this())
     ),
-    "one that asks for all tasks": lambda world: begun_beside(world, cancel_all()),
-    "one with the names of what has it": _by_names,
     "one that keeps its task": lambda world: begun_beside(world, asleep(world)),
     "one that wakes another": _one_that_wakes_another,
     "one with a coroutine in hand": _with_a_coroutine_in_hand,
@@ -574,19 +583,59 @@ def test_what_cannot_reach_the_calls_task_or_is_not_looked_into_is_no_timeout_of
     assert "timers" in acting.split(" ")
 
 
-@pytest.mark.parametrize("may_cancel", [False, True])
-def test_a_thread_that_has_hold_of_a_call_and_hands_work_to_its_loop_may_cancel_it(
-    world: World, may_cancel: bool
-) -> None:
-    def cancel(loop: Any, task: Any) -> None:
-        loop.call_soon_threadsafe(task.cancel)
+@pytest.mark.parametrize(
+    "begin", [lambda world: begun_beside(world, cancel_all()), *map(_by_names, NAMES)], ids=["all tasks", *NAMES]
+)
+def test_a_call_that_something_beside_it_may_have_hold_of_by_names_cannot_be_told(world: World, begin: Any) -> None:
+    (wait, other), *_ = world.waits_of(awaits_beside(begin))
+    assert (wait.may_act, other.calls) == (False, (None,))
 
+
+class Canceller(threading.Thread):
+    def __init__(self, *work: Any) -> None:
+        super().__init__()
+        self.work = work
+
+    def run(self) -> None:
+        END.wait()
+        cancel_from_a_thread(*self.work)
+
+
+def cancel_from_a_thread(loop: Any, task: Any) -> None:
+    loop.call_soon_threadsafe(task.cancel)
+
+
+def _taken_from_a_queue(*work: Any) -> None:
+    END.wait()
+    cancel_from_a_thread(*work)
+
+
+END = threading.Event()
+THREADS = {
+    "a class": Canceller,
+    "a function": lambda *work: threading.Thread(target=_taken_from_a_queue, args=work),
+    "its variables": lambda *work: threading.Thread(
+        target=lambda held: _taken_from_a_queue(*held.pop()), args=([work],)
+    ),
+    "nothing": lambda *work: threading.Thread(target=END.wait),
+    "no work for the loop": lambda *work: threading.Thread(target=lambda *_: END.wait(), args=work),
+}
+
+
+@pytest.mark.parametrize("by", THREADS)
+def test_so_is_one_that_a_thread_has_hold_of_which_hands_work_to_its_loop(world: World, by: str) -> None:
     async def body(world: World) -> None:
-        with _a_thread(cancel if may_cancel else None, this()):
+        thread = THREADS[by](asyncio.get_running_loop(), this())
+        thread.start()
+        try:
             await world.reply()
+        finally:
+            END.set()
+            thread.join()
+            END.clear()
 
-    ((wait,), _, _, _) = world.waits_of(body)
-    assert wait.may_act is may_cancel
+    waits, *_ = world.waits_of(body)
+    assert len(waits) == (1 if by.startswith("no") else 2)
 
 
 def test_what_a_call_awaits_beside_too_much_to_search_cannot_be_told(world: World) -> None:

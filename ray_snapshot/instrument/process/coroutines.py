@@ -22,7 +22,7 @@ from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process import loops
 from ray_snapshot.instrument.process.reach import Reach
 from ray_snapshot.protocol.calls import Awaited, CallWait, MachineReport
-from ray_snapshot.runtime.here import PACKAGES, USERS, place_in, rank_of
+from ray_snapshot.runtime.here import PACKAGES, USERS, frames_of_threads, outward, place_in, rank_of
 
 _WAITS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """By the future that an `await` of a ref waits for: the tracked wait."""
@@ -147,9 +147,9 @@ def resolved(
     free = [coroutines[call_id][1] for call_id, (own, _) in found.items() if any(wait.may_act for wait in own)]
     bound = {call_id: coroutines[call_id][0] for call_id, (own, _) in found.items() if _may_be_cancelled(own, tasks)}
     judged = {coroutines[call_id][0] for call_id in found}
-    reach = _reach(loop, coroutines.values(), bound.values(), [*beside, *free], judged)
+    reach, named = _reach(loop, coroutines.values(), bound.values(), [*beside, *free], judged)
     for call_id, (own, _) in found.items():
-        waits += _unless_cancelled(own, bound[call_id], reach) if call_id in bound else own
+        waits += _unless_cancelled(own, bound[call_id], reach, named) if call_id in bound else own
     waiting = {wait.call_id for wait in waits}
     is_active = any(call.call_id not in waiting for call in report.calls) or any(
         wait.may_act or wait.is_ready for wait in waits
@@ -163,11 +163,12 @@ def _may_be_cancelled(own: list[CallWait], tasks: Mapping[int, Any]) -> bool:
     return not any(wait.may_act for wait in own) and any(wait.on and wait.wait_id in tasks for wait in own)
 
 
-def _unless_cancelled(own: list[CallWait], task: Any, reach: Reach) -> list[CallWait]:
-    """A call whose task is within reach may go on; where the search found no end, that cannot be told."""
+def _unless_cancelled(own: list[CallWait], task: Any, reach: Reach, named: Iterable[Reach]) -> list[CallWait]:
+    """A call whose task is within reach may go on; where it may be by names, or the search found no end, it cannot be told."""
     if task in reach:
         return _free(own)[0]
-    return own if reach.is_all else [*own, replace(own[0], on=(Awaited(None),), k=1, raises=False)]
+    is_known = reach.is_all and not any(task in one for one in named)
+    return own if is_known else [*own, replace(own[0], on=(Awaited(None),), k=1, raises=False)]
 
 
 def _own_waits(
@@ -249,27 +250,28 @@ def _returns_exceptions(gathering: Any) -> bool:
 
 def _reach(
     loop: Any, calls: Iterable[tuple[Any, Any]], wanted: Collection[Any], others: Iterable[Any], judged: Set[Any]
-) -> Reach:
-    """What the loop's timers, the tasks that go on by themselves, and these others may cancel or wake. `judged`: tasks of calls
-    of which those that go on are among the others."""
-    calls = [*calls]
-    reach, found = Reach(calls, wanted), loops.pending(loop) if wanted else None
+) -> tuple[Reach, list[Reach]]:
+    """What the loop's timers, the tasks that go on by themselves, and these others may cancel or wake; and what they, and the
+    app's threads, may have hold of by names. `judged`: tasks of calls of which those that go on are among the others."""
+    calls, reach, found = [*calls], Reach(calls, wanted), loops.pending(loop) if wanted else None
     if found is None:
         reach.is_all = not wanted
-        return reach
+        return reach, []
     running = asyncio.current_task(loop)
     acting = (one for one in asyncio.all_tasks(loop) - judged if one is not running and _may_go_on(one, set()))
-    reach.add([*found.timers, *others, *acting])
-    return _or_by_threads(reach, Reach(calls, wanted, _ON_THE_LOOP))
+    roots = [*found.timers, *others, *acting]
+    reach.add(roots)
+    left = [one for one in wanted if one not in reach] if reach.is_all else []
+    named, of_threads = Reach(calls, left, by_names=True), Reach(calls, left, by_names=True, needs=_ON_THE_LOOP)
+    named.add(roots)
+    frames = frames_of_threads() if left else {}
+    for thread in own_threads() if left else ():
+        of_threads.add_thread(thread, outward(frames.get(thread.ident or 0)))
+    return reach, [named, of_threads]
 
 
-_ON_THE_LOOP = frozenset({"call_soon_threadsafe", "run_coroutine_threadsafe"})
-
-
-def _or_by_threads(reach: Reach, by_threads: Reach) -> Reach:
-    """With what the app's threads may cancel: they have code run on the loop, for a task is no thread's to touch."""
-    by_threads.add(own_threads())
-    return reach.joined(by_threads) if by_threads.names_one else reach
+_ON_THE_LOOP = ("call_soon_threadsafe", "run_coroutine_threadsafe")
+"""By one of these a thread has code run on a loop, for a task is no thread's to touch."""
 
 
 def may_go_on(task: Any) -> bool:
