@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -71,18 +70,17 @@ class Watched:
 
 @contextmanager
 def watched(terminal: Terminal, name: str, **more: str) -> Iterator[Watched]:
-    folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
-    command = [str(BIN / "ray-snapshot"), "run", "--name", name, str(HERE / "holding.py"), folder]
-    try:
-        with terminal.running(*command, **more) as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            told = next(line for line in process.stderr if "from another terminal" in line)
-            greeting, _, actor = process.stdout.readline().rpartition(" ")
-            assert greeting == "hello from"
-            yield Watched(terminal, told.strip().partition("terminal: ")[2], int(actor))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    command = [str(BIN / "ray-snapshot"), "run", "--name", name, str(HERE / "holding.py")]
+    with (
+        tempfile.TemporaryDirectory(prefix="rs-", dir="/tmp", ignore_cleanup_errors=True) as folder,
+        terminal.running(*command, folder, **more) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        told = next(line for line in process.stderr if "from another terminal" in line)
+        greeting, _, actor = process.stdout.readline().rpartition(" ")
+        assert greeting == "hello from"
+        yield Watched(terminal, told.strip().partition("terminal: ")[2], int(actor))
 
 
 @pytest.fixture(scope="module")

@@ -149,7 +149,7 @@ OUTSIDE: dict[str, tuple[Callable[[Waits], Any], str]] = {
     "waits.here.recv": (lambda waits: waits.here.recv(1), "a socket connected to 127.0.0.1:"),
     "socket.socket.accept": (lambda waits: waits.server.accept(), "a socket that listens on 127.0.0.1:"),
     "os.read": (lambda waits: os.read(waits.read, 1), "a pipe"),
-    "pathlib.Path.open": (lambda waits: waits.fifo.read_text(), "the other end of the named pipe /"),
+    "pathlib.Path.open": (lambda waits: waits.fifo.read_text(), "the opening of /"),
     "subprocess.Popen.wait": (_runs_a_child, "child process "),
     "multiprocessing.queues.Queue.get": (lambda waits: waits.processes.get(), "a pipe"),
 }
@@ -474,6 +474,7 @@ def test_a_wait_for_a_pipe_is_told_with_a_child_that_has_ended_badly(actor: Acto
 class Holds:
     def __init__(self) -> None:
         self.lock, self.other, self.is_over = threading.RLock(), threading.Lock(), threading.Event()
+        self.freed = threading.Condition(self.other)
 
     def transfer(self) -> None:
         with self.other, self.lock:
@@ -492,17 +493,22 @@ class Holds:
             pass
         self.is_over.wait()
 
+    def releases(self) -> None:
+        with self.other:
+            self.freed.wait()
+
     def deposit(self) -> None:
         with self.lock:
             pass
 
     def look_up(self) -> None:
         self.other.acquire()
+        self.other.release()
 
 
 def test_a_lock_is_told_with_the_calls_that_are_inside_it() -> None:
     holds, threads = Holds(), dict[str, threading.Thread]()
-    for name in ("left", "transfer", "deposit", "look_up"):
+    for name in ("releases", "left", "transfer", "deposit", "look_up"):
         threads[name] = threading.Thread(target=getattr(holds, name), daemon=True)
         threads[name].start()
         _stands(threads[name], name if name in ("deposit", "look_up") else "wait")
@@ -512,6 +518,7 @@ def test_a_lock_is_told_with_the_calls_that_are_inside_it() -> None:
     assert holders.of(innermost["deposit"]) == "threading.RLock held by Holds.transfer"
     assert holders.of(innermost["look_up"]) == "threading.Lock held by Holds.transfer"
     assert LockHolders({threads["left"].ident or 0: "left"}, frames).of(innermost["deposit"]) == ""
+    holds.freed.notify_all()
     holds.is_over.set()
 
 

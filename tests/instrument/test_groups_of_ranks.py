@@ -234,9 +234,11 @@ def test_what_may_as_well_compute_or_wait_for_another_thing_stands_in_nothing(c1
         until(lambda: told(looks, 10.0).stand, good=bool, seconds=10.0)
         (one,) = looks.look(frames_of_threads(), {}, 20.0, -1.0) or ()
         assert one.stand is None
-    with behind(c10d, WAYS["backward"]) as (looks, thread):
-        until(lambda: frames_of_threads()[thread].f_code.co_name, good="_engine_run_backward".__eq__, seconds=10.0)
-        assert told(looks, 1.0).stand is None
+    others: dict[str, Any] = {"of_work": [lambda lock: of_work(SimpleNamespace(wait=lock.acquire)), recorded(411)]}
+    for name, waits in {"_engine_run_backward": [WAYS["backward"]], **others}.items():
+        with behind(c10d, *waits) as (looks, thread):
+            until(lambda: frames_of_threads()[thread].f_code.co_name, good=name.__eq__, seconds=10.0)
+            assert told(looks, 1.0).stand is None
 
 
 @pytest.mark.parametrize("way", ["without a name", "without a recorder"])

@@ -1,7 +1,6 @@
 """How full a node's object store is, and who owns what is in it: measured, and said of apps that hang or crawl for room."""
 
 import os
-import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -266,8 +265,7 @@ def test_an_app_that_hangs_for_room_in_the_store_gets_a_hint_and_no_other_verdic
         *([arguments] if minor(ray.__version__) >= TELLS_OF_ARGUMENTS else []),
         "; the largest owners: driver 40.0 MiB in 1 object; add-0 20.0 MiB in 1 object\n",
     )
-    folder = tempfile.mkdtemp(prefix="rs-", dir="/tmp")
-    try:
+    with tempfile.TemporaryDirectory(prefix="rs-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         app = runner.start_watched("hang", "stores.py", folder)
         assert app.stdout is not None
         assert app.stdin is not None
@@ -278,8 +276,6 @@ def test_an_app_that_hangs_for_room_in_the_store_gets_a_hint_and_no_other_verdic
         found = until(lambda: runner.command(*asked), good=lambda done: all(text in done.output for text in texts))
         app.send_signal(signal.SIGINT)
         done = runner.finish(app)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     assert ("No deadlock" in before.output, "hint" in before.output) == (True, False)
     assert [text for text in texts if text not in done.errors] == []
     assert "No deadlock" in found.output

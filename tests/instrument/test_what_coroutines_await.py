@@ -9,15 +9,23 @@ import socket
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, contextmanager
-from typing import Any
+from contextlib import closing
+from typing import Any, ClassVar
 
 import pytest
 import uvloop
 from ray.util.tracing.tracing_helper import _inject_tracing_into_class
 
 from ray_snapshot.instrument.process import loops, reach
-from ray_snapshot.instrument.process.coroutines import background, note_wait, parked_at, resolved
+from ray_snapshot.instrument.process.awaited import main_tasks
+from ray_snapshot.instrument.process.coroutines import (
+    awaited_within,
+    background,
+    note_wait,
+    parked_at,
+    resolved,
+    timers_of,
+)
 from ray_snapshot.protocol.calls import CallWait, MachineReport, RunningCall, awaited
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -224,11 +232,30 @@ TASKS: list[Any] = []
 
 
 class Keeper:
-    """Its tasks are found by names alone: of a method, of a function of the module, of a global."""
+    """Its tasks are found by names alone."""
 
-    async def watch(self) -> None:
+    tasks: ClassVar[list[Any]] = []
+
+    async def by_a_method(self) -> None:
         await asyncio.sleep(60)
         self.expire()
+
+    async def by_its_class(self) -> None:
+        await asyncio.sleep(60)
+        self.tasks.pop().cancel()
+
+    @classmethod
+    async def by_another_class(cls) -> None:
+        await asyncio.sleep(60)
+        Keeper.tasks.pop().cancel()
+
+    async def by_a_static_method(self) -> None:
+        await asyncio.sleep(60)
+        self.end()
+
+    @staticmethod
+    def end() -> None:
+        end_all()
 
     def expire(self) -> None:
         end_all()
@@ -236,28 +263,20 @@ class Keeper:
 
 _inject_tracing_into_class(Keeper)  # as Ray does with an actor's
 
+NAMES = ("by_a_method", "by_its_class", "by_another_class", "by_a_static_method")
+
 
 def end_all() -> None:
     while TASKS:
         TASKS.pop().cancel()
 
 
-def _by_names(world: World) -> Any:
-    TASKS[:] = [this()]
-    return begun_beside(world, Keeper().watch())
+def _by_names(name: str) -> Callable[[World], Any]:
+    def begin(world: World) -> Any:
+        TASKS[:] = Keeper.tasks[:] = [this()]
+        return begun_beside(world, getattr(Keeper(), name)())
 
-
-@contextmanager
-def _a_thread(*work: Any) -> Iterator[None]:
-    """Of the app's own, with work for later."""
-    end = threading.Event()
-    thread = threading.Thread(target=lambda *_: end.wait(), args=work, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        end.set()
-        thread.join()
+    return begin
 
 
 def _just_now(world: World) -> None:
@@ -274,8 +293,6 @@ BESIDE: dict[str, Callable[[World], Any]] = {
     "one that gathers": lambda world: begun_beside(
         world, cancel_after(asyncio.gather(asyncio.ensure_future(asyncio.sleep(60))), this())
     ),
-    "one that asks for all tasks": lambda world: begun_beside(world, cancel_all()),
-    "one with the names of what has it": _by_names,
     "one that keeps its task": lambda world: begun_beside(world, asleep(world)),
     "one that wakes another": _one_that_wakes_another,
     "one with a coroutine in hand": _with_a_coroutine_in_hand,
@@ -517,6 +534,28 @@ class Unwilling(list[Any], metaclass=Meta):
         raise LookupError
 
 
+class Proxy:
+    """So does one of another thing, asked for anything; it is called, too."""
+
+    def __call__(self, *_: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        raise LookupError(name)
+
+
+def test_of_timers_and_callbacks_nothing_is_asked_that_runs_code_of_the_app() -> None:
+    async def looked_at() -> Any:
+        later(Proxy())
+        future, task = asyncio.get_running_loop().create_future(), this()
+        for one in (future, task):
+            one.add_done_callback(Proxy())
+        return timers_of(task.get_loop()), awaited_within(future, ()), [*main_tasks([task.get_loop()])], task
+
+    timers, awaited_there, mains, task = asyncio.run(looked_at())
+    assert timers[id(task)] == 0
+    assert (awaited_there, [one for one, _ in mains]) == ([], [task])
+
+
 def _a_heartbeat(world: World) -> Any:
     """Timers that wake another task, or call what knows nothing of this one, cancel nothing."""
     later(asyncio.Event().set)
@@ -544,19 +583,59 @@ def test_what_cannot_reach_the_calls_task_or_is_not_looked_into_is_no_timeout_of
     assert "timers" in acting.split(" ")
 
 
-@pytest.mark.parametrize("may_cancel", [False, True])
-def test_a_thread_that_has_hold_of_a_call_and_hands_work_to_its_loop_may_cancel_it(
-    world: World, may_cancel: bool
-) -> None:
-    def cancel(loop: Any, task: Any) -> None:
-        loop.call_soon_threadsafe(task.cancel)
+@pytest.mark.parametrize(
+    "begin", [lambda world: begun_beside(world, cancel_all()), *map(_by_names, NAMES)], ids=["all tasks", *NAMES]
+)
+def test_a_call_that_something_beside_it_may_have_hold_of_by_names_cannot_be_told(world: World, begin: Any) -> None:
+    (wait, other), *_ = world.waits_of(awaits_beside(begin))
+    assert (wait.may_act, other.calls) == (False, (None,))
 
+
+class Canceller(threading.Thread):
+    def __init__(self, *work: Any) -> None:
+        super().__init__()
+        self.work = work
+
+    def run(self) -> None:
+        END.wait()
+        cancel_from_a_thread(*self.work)
+
+
+def cancel_from_a_thread(loop: Any, task: Any) -> None:
+    loop.call_soon_threadsafe(task.cancel)
+
+
+def _taken_from_a_queue(*work: Any) -> None:
+    END.wait()
+    cancel_from_a_thread(*work)
+
+
+END = threading.Event()
+THREADS = {
+    "a class": Canceller,
+    "a function": lambda *work: threading.Thread(target=_taken_from_a_queue, args=work),
+    "its variables": lambda *work: threading.Thread(
+        target=lambda held: _taken_from_a_queue(*held.pop()), args=([work],)
+    ),
+    "nothing": lambda *work: threading.Thread(target=END.wait),
+    "no work for the loop": lambda *work: threading.Thread(target=lambda *_: END.wait(), args=work),
+}
+
+
+@pytest.mark.parametrize("by", THREADS)
+def test_so_is_one_that_a_thread_has_hold_of_which_hands_work_to_its_loop(world: World, by: str) -> None:
     async def body(world: World) -> None:
-        with _a_thread(cancel if may_cancel else None, this()):
+        thread = THREADS[by](asyncio.get_running_loop(), this())
+        thread.start()
+        try:
             await world.reply()
+        finally:
+            END.set()
+            thread.join()
+            END.clear()
 
-    ((wait,), _, _, _) = world.waits_of(body)
-    assert wait.may_act is may_cancel
+    waits, *_ = world.waits_of(body)
+    assert len(waits) == (1 if by.startswith("no") else 2)
 
 
 def test_what_a_call_awaits_beside_too_much_to_search_cannot_be_told(world: World) -> None:

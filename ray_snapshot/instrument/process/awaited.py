@@ -120,7 +120,7 @@ def main_tasks(running: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
     for loop in running:
         for task in asyncio.all_tasks(loop) if loop is not None else ():
             left = getattr(task, "_callbacks", None) or ()
-            if any(getattr(callback, "__qualname__", "") in _MAIN for callback, _ in left):
+            if any(loops.name_of(callback) in _MAIN for callback, _ in left):
                 yield task, task.get_coro()
 
 

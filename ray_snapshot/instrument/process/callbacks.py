@@ -18,6 +18,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from ray_snapshot.instrument.process.coroutines import is_tracked, reply_of
+from ray_snapshot.instrument.process.loops import name_of
 from ray_snapshot.protocol.calls import CallWait, awaited
 from ray_snapshot.runtime.here import frames_of_threads
 from ray_snapshot.runtime.refs import call_of
@@ -103,7 +104,7 @@ def _is_known(callback: Any) -> bool:
 
 def _cells(callback: Any) -> Iterator[Any]:
     """What asyncio's callback on the future that an `await` waits for has in its closure: the future of the loop."""
-    if getattr(callback, "__qualname__", "") == "_chain_future.<locals>._call_set_state":
+    if name_of(callback) == "_chain_future.<locals>._call_set_state":
         yield from (cell.cell_contents for cell in callback.__closure__ or ())
 
 

@@ -189,9 +189,10 @@ def _behind(c10d: Any, inner: FrameType, groups: Mapping[Any, Membership]) -> _I
     names = call_names(inner.f_code, inner.f_lasti)
     awaited = names[1:] if names is not None and names[0] == "wait" else None
     in_c = _WAIT_IN_C.fullmatch(str(inner.f_globals.get("__name__"))) is not None
-    if not groups or not (in_c or awaited):
-        return None
     is_work = awaited is not None and issubclass(type(awaited_object(inner, *awaited)), c10d.Work)
+    has_no_name = awaited is not None and not awaited[0]
+    if not groups or not (in_c or is_work or has_no_name):
+        return None
     under_way = list(_under_way(groups))
     if not under_way:
         begun = [group for group, one in groups.items() if one.number > 0]

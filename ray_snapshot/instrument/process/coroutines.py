@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import PurePath
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,7 +22,7 @@ from ray_snapshot.instrument.here import own_threads
 from ray_snapshot.instrument.process import loops
 from ray_snapshot.instrument.process.reach import Reach
 from ray_snapshot.protocol.calls import Awaited, CallWait, MachineReport
-from ray_snapshot.runtime.here import PACKAGES, USERS, place_in, rank_of
+from ray_snapshot.runtime.here import PACKAGES, USERS, frames_of_threads, outward, place_in, rank_of
 
 _WAITS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """By the future that an `await` of a ref waits for: the tracked wait."""
@@ -90,7 +90,7 @@ def has_timers(found: loops.Pending, asking: Iterable[Any]) -> bool:
 
 def _under_timeout(callback: Any) -> Any:
     """The task that a callback of `asyncio.timeout` cancels; any other callback itself."""
-    timeout = getattr(callback, "__self__", None)
+    timeout = callback.__self__ if type(callback) is MethodType else None
     return timeout._task if type(timeout) is asyncio.Timeout else callback  # type: ignore[attr-defined]
 
 
@@ -147,9 +147,9 @@ def resolved(
     free = [coroutines[call_id][1] for call_id, (own, _) in found.items() if any(wait.may_act for wait in own)]
     bound = {call_id: coroutines[call_id][0] for call_id, (own, _) in found.items() if _may_be_cancelled(own, tasks)}
     judged = {coroutines[call_id][0] for call_id in found}
-    reach = _reach(loop, coroutines.values(), bound.values(), [*beside, *free], judged)
+    reach, named = _reach(loop, coroutines.values(), bound.values(), [*beside, *free], judged)
     for call_id, (own, _) in found.items():
-        waits += _unless_cancelled(own, bound[call_id], reach) if call_id in bound else own
+        waits += _unless_cancelled(own, bound[call_id], reach, named) if call_id in bound else own
     waiting = {wait.call_id for wait in waits}
     is_active = any(call.call_id not in waiting for call in report.calls) or any(
         wait.may_act or wait.is_ready for wait in waits
@@ -163,11 +163,12 @@ def _may_be_cancelled(own: list[CallWait], tasks: Mapping[int, Any]) -> bool:
     return not any(wait.may_act for wait in own) and any(wait.on and wait.wait_id in tasks for wait in own)
 
 
-def _unless_cancelled(own: list[CallWait], task: Any, reach: Reach) -> list[CallWait]:
-    """A call whose task is within reach may go on; where the search found no end, that cannot be told."""
+def _unless_cancelled(own: list[CallWait], task: Any, reach: Reach, named: Iterable[Reach]) -> list[CallWait]:
+    """A call whose task is within reach may go on; where it may be by names, or the search found no end, it cannot be told."""
     if task in reach:
         return _free(own)[0]
-    return own if reach.is_all else [*own, replace(own[0], on=(Awaited(None),), k=1, raises=False)]
+    is_known = reach.is_all and not any(task in one for one in named)
+    return own if is_known else [*own, replace(own[0], on=(Awaited(None),), k=1, raises=False)]
 
 
 def _own_waits(
@@ -249,27 +250,28 @@ def _returns_exceptions(gathering: Any) -> bool:
 
 def _reach(
     loop: Any, calls: Iterable[tuple[Any, Any]], wanted: Collection[Any], others: Iterable[Any], judged: Set[Any]
-) -> Reach:
-    """What the loop's timers, the tasks that go on by themselves, and these others may cancel or wake. `judged`: tasks of calls
-    of which those that go on are among the others."""
-    calls = [*calls]
-    reach, found = Reach(calls, wanted), loops.pending(loop) if wanted else None
+) -> tuple[Reach, list[Reach]]:
+    """What the loop's timers, the tasks that go on by themselves, and these others may cancel or wake; and what they, and the
+    app's threads, may have hold of by names. `judged`: tasks of calls of which those that go on are among the others."""
+    calls, reach, found = [*calls], Reach(calls, wanted), loops.pending(loop) if wanted else None
     if found is None:
         reach.is_all = not wanted
-        return reach
+        return reach, []
     running = asyncio.current_task(loop)
     acting = (one for one in asyncio.all_tasks(loop) - judged if one is not running and _may_go_on(one, set()))
-    reach.add([*found.timers, *others, *acting])
-    return _or_by_threads(reach, Reach(calls, wanted, _ON_THE_LOOP))
+    roots = [*found.timers, *others, *acting]
+    reach.add(roots)
+    left = [one for one in wanted if one not in reach] if reach.is_all else []
+    named, of_threads = Reach(calls, left, by_names=True), Reach(calls, left, by_names=True, needs=_ON_THE_LOOP)
+    named.add(roots)
+    frames = frames_of_threads() if left else {}
+    for thread in own_threads() if left else ():
+        of_threads.add_thread(thread, outward(frames.get(thread.ident or 0)))
+    return reach, [named, of_threads]
 
 
-_ON_THE_LOOP = frozenset({"call_soon_threadsafe", "run_coroutine_threadsafe"})
-
-
-def _or_by_threads(reach: Reach, by_threads: Reach) -> Reach:
-    """With what the app's threads may cancel: they have code run on the loop, for a task is no thread's to touch."""
-    by_threads.add(own_threads())
-    return reach.joined(by_threads) if by_threads.names_one else reach
+_ON_THE_LOOP = ("call_soon_threadsafe", "run_coroutine_threadsafe")
+"""By one of these a thread has code run on a loop, for a task is no thread's to touch."""
 
 
 def may_go_on(task: Any) -> bool:
@@ -310,8 +312,10 @@ def _must_come(item: Any, inside: frozenset[Any]) -> set[Any]:
 def awaited_within(item: Any, frames: Sequence[Any]) -> list[Any] | None:
     """What a task with these frames, or a future, waits for on its loop, through `asyncio.wait_for` and the like, too; nothing
     where that is anything of the process. None if it goes on by itself, or on a thread or another loop, or is not known."""
+    if not isinstance(item, asyncio.Future):
+        return None
     if not isinstance(item, asyncio.Task):
-        names = [getattr(one, "__qualname__", "") for one, _ in getattr(item, "_callbacks", None) or ()]
+        names = [loops.name_of(one) for one, _ in item._callbacks or ()]
         if item.done() or _CHAINED in names or reply_of(item) is not None:
             return None
         gathered = _gathered(item)
@@ -326,13 +330,13 @@ def awaited_within(item: Any, frames: Sequence[Any]) -> list[Any] | None:
         found = [inner.f_locals["fut"]]
     else:
         found = [*inner.f_locals["fs"]] if name == "_wait" else children_of(item, [*frames])[0]
-    return [one for one in found if not one.done()] or [item._fut_waiter]  # type: ignore[attr-defined]
+    return [one for one in found if isinstance(one, asyncio.Future) and not one.done()] or [item._fut_waiter]  # type: ignore[attr-defined]
 
 
 def _shielded(future: Any) -> list[Any]:
     """What `asyncio.shield` has given this future for."""
     for one, _ in future._callbacks or ():
-        if getattr(one, "__qualname__", "") == "shield.<locals>._outer_done_callback":
+        if loops.name_of(one) == "shield.<locals>._outer_done_callback":
             return [one.__closure__[one.__code__.co_freevars.index("inner")].cell_contents]
     return []
 
@@ -367,7 +371,7 @@ def tasks_awaiting(task: Any, call: Sequence[Any] = (None, None)) -> Iterator[tu
 def _woken(way: list[Any], *, is_alone: bool) -> Any:
     """The task that goes on when the last of these futures has come; None: not one, or `is_alone`, and it waits for others."""
     for callback, _ in getattr(way[-1], "_callbacks", None) or ():
-        if is_alone and getattr(callback, "__qualname__", "") in _OF_SEVERAL:
+        if is_alone and loops.name_of(callback) in _OF_SEVERAL:
             return None
         held = (callback.__closure__ or ()) if type(callback) is FunctionType else (callback,)
         for one in _parts(part for each in held for part in gc.get_referents(each)):
@@ -438,7 +442,7 @@ def task_behind(future: Any) -> Any:
     """The task on another loop that sets this future (`run_coroutine_threadsafe`), of either kind; None if none is known."""
     for one in getattr(future, "_callbacks", None) or getattr(future, "_done_callbacks", None) or ():
         called = one[0] if isinstance(one, tuple) else one
-        if getattr(called, "__qualname__", "") == _CHAINED:
+        if loops.name_of(called) == _CHAINED:
             source = called.__closure__[called.__code__.co_freevars.index("source")].cell_contents
             return source if isinstance(source, asyncio.Task) else task_behind(source)
     return None

@@ -11,7 +11,6 @@ import ipaddress
 import os
 import platform
 import re
-import stat
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -100,7 +99,7 @@ class KernelWait(NamedTuple):
         if self.kind == _CHILD:
             return described_child(self.about)
         if self.kind == _OPEN:
-            return f"the other end of {path}" if (path := _pipe_at(self.about)) else "a file to be opened"
+            return f"the opening of {_path_at(self.about) or 'a file'}"
         if self.kind == _OTHER:
             return f"the end of system call {self.about}"
         if self.kind == _FILES and self.about >= 0:
@@ -129,15 +128,14 @@ def kernel_wait(thread: int, *, is_timed: bool = False) -> KernelWait | None:
     return KernelWait(call.kind, about if about < 2**31 else -1)
 
 
-def _pipe_at(address: int) -> str:
-    """ "the named pipe PATH, which nobody has open", if that is the path at an address of this process; else ""."""
+def _path_at(address: int) -> str:
+    """The path at an address of this process, as it is there: to ask for its file may hang as the opening does."""
     with suppress(OSError, ValueError, OverflowError):
         memory = os.open("/proc/self/mem", os.O_RDONLY)
         try:
-            path = os.fsdecode(os.pread(memory, _LONGEST_PATH, address).partition(b"\0")[0])
+            return os.pread(memory, _LONGEST_PATH, address).partition(b"\0")[0].decode(errors="replace")
         finally:
             os.close(memory)
-        return f"the named pipe {path}, which nobody has open" if stat.S_ISFIFO(os.stat(path).st_mode) else ""
     return ""
 
 

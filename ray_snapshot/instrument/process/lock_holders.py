@@ -19,6 +19,8 @@ from ray_snapshot.names import HELD_BY
 from ray_snapshot.runtime.here import outward
 
 LOCKS = (_thread.LockType, threading._CRLock, _thread.RLock)  # type: ignore[attr-defined]
+_CONDITION_WAIT = threading.Condition.wait.__code__
+"""It releases the condition's lock."""
 
 
 class LockHolders:
@@ -43,8 +45,9 @@ class LockHolders:
         for thread, method in self.methods.items():
             frames = list(outward(self.frames.get(thread)))
             name = next((one.f_code.co_qualname for one in frames if one.f_code.co_name == method), "")
+            released = [awaited_object(one, "self", ("_lock",)) for one in frames if one.f_code is _CONDITION_WAIT]
             for lock in (_object_at(one, at) for one in frames for at in _entered(one.f_code, one.f_lasti) if name):
-                if issubclass(type(lock), LOCKS):
+                if issubclass(type(lock), LOCKS) and not any(lock is one for one in released):
                     found.setdefault(id(lock), {})[name] = None
         return found
 

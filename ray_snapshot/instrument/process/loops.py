@@ -14,6 +14,7 @@ import sys
 from collections import deque
 from dataclasses import dataclass
 from functools import cache
+from types import MethodType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -84,8 +85,17 @@ def _is_step(handle: Any) -> bool:
     return bool(found) and all(_wakes_nothing(item) for item in found)
 
 
+def name_of(callback: Any) -> str:
+    """The qualified name of a function or method; "" of any other callback, which would run code of the app to tell it."""
+    one = callback.__func__ if type(callback) is MethodType else callback
+    return str(one.__qualname__) if type(one).__name__ in _FUNCTIONS else ""
+
+
+_FUNCTIONS = ("function", "builtin_function_or_method", "cython_function_or_method")
+
+
 def _wakes_nothing(callback: Any) -> bool:
-    name = getattr(callback, "__qualname__", "")
+    name = name_of(callback)
     is_step = type(callback).__name__ == "TaskStepMethWrapper" or name.endswith(_STEPS)
     return is_step or name in _HARMLESS or str(getattr(callback, "__module__", "")).startswith("ray_snapshot.")
 

@@ -92,8 +92,7 @@ class LoopsOfThreads:
         replies = (one() for one in REPLIES.keyrefs())
         others = (one for one in replies if one is not None and not one.done() and one not in needed)
         reached = (self._reached, *map(self._from, others))
-        is_known = self._reach.is_all and not self._reach.ends_all
-        return any(id(one) in each for each in reached for one in wanted) or not is_known
+        return any(id(one) in each for each in reached for one in wanted) or not self._reach.is_all
 
     def _from(self, reply: Any) -> Mapping[int, Any]:
         """What this reply may end or wake, by id."""

@@ -1,8 +1,8 @@
 """What tasks and timers have within reach, and may cancel or wake: one search, under one bound, for all of a report.
 
 Goes from object to object as the garbage collector does (`gc.get_referents`), the small ones first, so no code of the app's
-runs, nothing is kept of what is found, and no frame is given variables that would outlive it. What the app's own code has
-hold of by a name, a global or a method, is within reach where that code is.
+runs, nothing is kept of what is found, and no frame is given variables that would outlive it. What the app's code names
+(a global, a method, something of a class or a module) it may have hold of: a search by names finds too much, not too little.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import asyncio
 import gc
 import logging
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import Context
 from heapq import heappop, heappush
 from types import CodeType, CoroutineType, FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 from weakref import ref
 
+from ray_snapshot.instrument.process.called import local_variables
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.runtime.here import USERS, rank_of
 
@@ -40,34 +41,41 @@ class Reach:
     """The tasks and futures that have been reached; asking for one costs nothing."""
 
     def __init__(
-        self, calls: Iterable[tuple[Any, Any]], wanted: Iterable[Any], names: frozenset[str] = frozenset()
+        self,
+        calls: Iterable[tuple[Any, Any]],
+        wanted: Iterable[Any],
+        *,
+        by_names: bool = False,
+        needs: Iterable[str] = (),
     ) -> None:
-        """`calls`: the task and the coroutine of each; `wanted`: the tasks that matter, the search ends with the last, if
-        code was reached that has one of these names."""
-        self._needs = names
+        """`calls`: the task and the coroutine of each; `wanted`: the tasks that matter, the search ends with the last.
+
+        `by_names`: what code names is reached, too; `needs`: and counts only if that code has one of these names.
+        """
+        self._by_names = by_names
+        self._needs = frozenset(needs)
+        self._names: set[str] = set()
+        self._named: defaultdict[str, list[Any]] = defaultdict(list)
+        """By name: what classes of objects that were reached have."""
         self.is_all = True
         """Whether everything that can be reached was looked at, or everything that matters found."""
-        self.ends_all = False
-        """Whether code that was reached asks for all tasks of its loop."""
         self._calls = {id(task): coroutine for task, coroutine in calls}
         self._wanted = {id(task) for task in wanted}
         self._found: dict[int, Any] = {}
         self._seen: set[int] = set()
         self._kinds: dict[int, _Kind] = {}
-        self._names: set[str] = set()
-        self._methods: defaultdict[str, list[FunctionType]] = defaultdict(list)
         self._small: deque[Any] = deque()
         self._large: list[tuple[int, int, Any]] = []
         self._left = LIMITS.searched_references
 
     def __contains__(self, item: object) -> bool:
-        return self.ends_all or id(item) in self._found
+        return not self._lacks_names and (_ALL_TASKS in self._names or id(item) in self._found)
 
     def add(self, roots: Iterable[Any]) -> None:
         """Search from these: a task or future that is woken or cancelled wakes by its callbacks those that wait for it."""
         for item in roots:
             self._meet(item)
-        while not self._is_enough and (item := self._next()) is not None:
+        while (self._wanted or self._lacks_names) and (item := self._next()) is not None:
             found = self._within(item)
             self._left -= 1 + len(found)
             for one in found:
@@ -76,19 +84,18 @@ class Reach:
         self._large.clear()
 
     @property
-    def names_one(self) -> bool:
-        """Whether code of the app's was reached that has one of the names."""
-        return not self._needs.isdisjoint(self._names)
+    def _lacks_names(self) -> bool:
+        return bool(self._needs) and self._needs.isdisjoint(self._names)
 
-    @property
-    def _is_enough(self) -> bool:
-        return (self.ends_all or not self._wanted) and (self.names_one or not self._needs)
-
-    def joined(self, other: Reach) -> Reach:
-        """With what another search has found."""
-        self._found |= other._found
-        self.is_all, self.ends_all = self.is_all and other.is_all, self.ends_all or other.ends_all
-        return self
+    def add_thread(self, thread: Any, frames: Iterable[FrameType]) -> None:
+        """Search from a thread, and from what its frames have."""
+        self._names.add("run")
+        held: list[Any] = [thread]
+        for frame in frames:
+            held += local_variables(frame, *frame.f_code.co_varnames, *frame.f_code.co_freevars).values()
+            if rank_of(frame.f_code.co_filename) == USERS:
+                held += self._named_by(frame.f_code, frame.f_globals)
+        self.add(held)
 
     def anew(self, roots: Iterable[Any]) -> dict[int, Any]:
         """What is within reach of these alone, by id; under the same bound."""
@@ -128,19 +135,21 @@ class Reach:
             return [self._calls[id(item)], getattr(item, "_fut_waiter", None)]
         if issubclass(type(item), ref):
             return [ref.__call__(item)]
-        if type(item) is FunctionType:
+        if type(item) is FunctionType:  # without the globals of its module
             own = [*(item.__closure__ or ()), *(item.__defaults__ or ()), *(item.__kwdefaults__ or {}).values()]
-            return own + self._named(item) if _is_the_apps(item) else own
+            is_the_apps = self._by_names and rank_of(item.__code__.co_filename) == USERS
+            return own + self._named_by(item.__code__, item.__globals__) if is_the_apps else own
         module = item.__globals__ if self._kind(item).has_globals else None
         return [one for one in gc.get_referents(item) if one is not module]
 
-    def _named(self, function: FunctionType) -> list[Any]:
-        """What a function of the app's names: globals of its module, and methods of what was reached."""
-        names = set(_names(function.__code__))
+    def _named_by(self, code: CodeType, module: Mapping[str, Any]) -> list[Any]:
+        """What code of the app's names: globals, what these have if they are modules or classes, and methods."""
+        names = set(_names(code))
         self._names |= names
-        self.ends_all = self.ends_all or "all_tasks" in names
-        values = [function.__globals__[name] for name in names if name in function.__globals__]
-        return values + [method for name in names for method in self._methods[name]]
+        found = [module[name] for name in names if name in module]
+        for one in [one for one in found if issubclass(type(one), (type, ModuleType))]:
+            found += [value for name, value in _attributes(one) if name in names]
+        return found + [value for name in names for value in self._named[name]]
 
     def _kind(self, item: Any) -> _Kind:
         kind = type(item)
@@ -148,11 +157,15 @@ class Reach:
             known = self._kinds[id(kind)] = _Kind(
                 _is_closed(kind), _has(kind, "_asyncio_future_blocking"), _has(kind, "__globals__")
             )
-            for name, method in () if known.is_closed else _methods(kind):
-                self._methods[name].append(method)
+            for name, value in _attributes(kind) if self._by_names and not known.is_closed else ():
+                self._named[name].append(value)
                 if name in self._names:
-                    self._meet(method)
+                    self._meet(value)
         return known
+
+
+_ALL_TASKS = "all_tasks"
+"""Code that names it may end every task of its loop."""
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -163,22 +176,13 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(one)
 
 
-def _methods(kind: type) -> Iterator[tuple[str, FunctionType]]:
-    """The app's own of a class."""
-    for one in type.__getattribute__(kind, "__mro__"):
-        for name, value in type.__getattribute__(one, "__dict__").items():
-            if type(value) is FunctionType and _is_the_apps(_innermost(value)):
-                yield name, value
-
-
-def _innermost(function: FunctionType) -> FunctionType:
-    """What decorators, as Ray's tracing, have been put around."""
-    inner = function.__dict__.get("__wrapped__")
-    return _innermost(inner) if type(inner) is FunctionType else function
-
-
-def _is_the_apps(function: FunctionType) -> bool:
-    return rank_of(function.__code__.co_filename) == USERS
+def _attributes(owner: Any) -> Iterator[tuple[str, Any]]:
+    """What a class or a module has, a method as the function that it is of."""
+    kinds = type.__getattribute__(owner, "__mro__") if issubclass(type(owner), type) else ()
+    own = [type.__getattribute__(one, "__dict__") for one in kinds] or [ModuleType.__getattribute__(owner, "__dict__")]
+    for name, value in [item for each in own for item in list(each.items())]:
+        inside = {staticmethod: "__func__", classmethod: "__func__", property: "fget"}.get(type(value))
+        yield name, value if inside is None else getattr(value, inside)
 
 
 def _size(item: Any) -> int:
