@@ -38,7 +38,7 @@ def test_an_alarm_and_the_reason_of_the_end_are_told_whatever_is_logged(
     done = runner.command("run", "--every", "0.5", "--on-deadlock", "exit", "--deadlock-grace", "1", str(program))
     assert done.exit_code == 3, done.errors
     assert done.errors.count(DIAGNOSTIC) == count, done.errors
-    assert "Account.again waits" in done.errors
+    assert "Account-0 in Account.again (" in done.errors
     assert "ray-snapshot: the deadlock stands: the program ends, with exit code 3" in done.errors
 
 
