@@ -300,7 +300,7 @@ def test_a_call_that_waits_with_a_timeout_is_noted_with_what_else_ends_that(proc
 
     noted = list[tuple[Any, ...]]()
     process.polls.wait = lambda call, _thread, waits, *_: noted.extend(  # type: ignore[method-assign]
-        (one.what, one.calls, one.is_local, asking(one.place).use) for one in waits if call  # else of an own thread
+        (one.what, one.calls, one.is_local, asking(one.place).use) for one in waits if call
     )
     asyncio.run(inner())
     assert sorted(noted, key=str) == sorted(TIMED[method], key=str)
