@@ -52,8 +52,9 @@ def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integ
     changes: dict[str, dict[str, list[str]]] = {}
     for node, call in waiting:
         who, target, change = about.nodes[node], about.nodes[call], _change(about, node, call)
-        calls_of = changes.setdefault(change, {}) if change else {}
-        calls_of.setdefault(str((who if _WHO in change else target).call), []).extend(filter(None, [who.call_site]))
+        if change:
+            sites = changes.setdefault(change, {}).setdefault(str((who if _WHO in change else target).call), [])
+            sites += filter(None, [who.call_site])
     if waiting:
         return [_told(change, calls) for change, calls in changes.items()][: LIMITS.advice]
     never = set(stuck.tolist())

@@ -183,7 +183,7 @@ def _own_waits(
     if (wait_id := wait_of(task)) is not None:
         alone = [wait for wait in own if wait.wait_id == wait_id]
         return (alone, alone) if alone else _free(own)
-    children, needs_all, raises = children_of(task, frames)
+    children, needs_all, raises = _children(task, frames)
     pending = [child for child in children if not child.done()]
     awaited = {wait_of(child) for child in pending}
     found = [wait for wait in own if wait.wait_id in awaited]
@@ -203,7 +203,7 @@ def _free(own: list[CallWait]) -> tuple[list[CallWait], list[CallWait]]:
     return [replace(own[0], may_act=True)], own
 
 
-def children_of(task: Any, frames: list[Any]) -> tuple[list[Any], bool, bool]:
+def _children(task: Any, frames: list[Any]) -> tuple[list[Any], bool, bool]:
     """(what a coroutine waits for side by side, whether it needs all of that, whether the first error ends the wait).
 
     `frames`: of the coroutine, none where it is compiled.
@@ -220,7 +220,7 @@ def children_of(task: Any, frames: list[Any]) -> tuple[list[Any], bool, bool]:
 
 
 def _gathered(task: Any, within: tuple[Any, ...] = ()) -> tuple[list[Any], bool, bool] | None:
-    """What `children_of` says of a task in a `gather`, or that awaits another task, with what these await; None of any other.
+    """What `_children` says of a task in a `gather`, or that awaits another task, with what these await; None of any other.
 
     `within`: tasks that await this one.
     """
@@ -284,7 +284,7 @@ def awaiting(loop: Any) -> dict[int, str]:
     found = {}
     for task in asyncio.all_tasks(loop):
         frames = frames_of(task.get_coro())
-        for child in children_of(task, frames)[0]:
+        for child in _children(task, frames)[0]:
             if (wait_id := wait_of(child)) is not None:
                 found[wait_id] = site_of(task.get_coro()) or ""
     return found
@@ -296,7 +296,7 @@ def held_up_by(task: Any, coroutine: Any, inside: frozenset[Any] = frozenset()) 
     frames = frames_of(coroutine)
     if _goes_on(task) or task in inside:
         return set()
-    parts, needs_all, _ = children_of(task, frames)
+    parts, needs_all, _ = _children(task, frames)
     waiter = getattr(task, "_fut_waiter", None)
     pending = [one for one in parts or [waiter] if one is not None and not one.done()]
     if parts and not needs_all:
@@ -329,7 +329,7 @@ def awaited_within(item: Any, frames: Sequence[Any]) -> list[Any] | None:
     if name == "wait_for":
         found = [inner.f_locals["fut"]]
     else:
-        found = [*inner.f_locals["fs"]] if name == "_wait" else children_of(item, [*frames])[0]
+        found = [*inner.f_locals["fs"]] if name == "_wait" else _children(item, [*frames])[0]
     return [one for one in found if isinstance(one, asyncio.Future) and not one.done()] or [item._fut_waiter]  # type: ignore[attr-defined]
 
 
@@ -351,7 +351,7 @@ def tasks_before(task: Any) -> set[Any]:
         if one is not None and one not in found:
             found.add(one)
             frames, waiter = frames_of(one.get_coro()), getattr(one, "_fut_waiter", None)
-            to_look += children_of(one, frames)[0] or ([] if waiter is None else [waiter])
+            to_look += _children(one, frames)[0] or ([] if waiter is None else [waiter])
     return found
 
 
@@ -406,7 +406,7 @@ def _may_go_on(item: Any, seen: set[Any]) -> bool:
         return False
     seen.add(item)
     frames, waiter = frames_of(item.get_coro()), item._fut_waiter  # type: ignore[attr-defined]
-    inner = children_of(item, frames)[0]
+    inner = _children(item, frames)[0]
     inner = inner or [one for one in (waiter,) if isinstance(one, asyncio.Task) or task_behind(one) is not None]
     return _goes_on(item) or not inner or any(_may_go_on(one, seen) for one in inner if not one.done())
 
