@@ -265,6 +265,7 @@ def test_compiled_code_of_others_may_call_from_a_thread_that_python_does_not_sho
     for more, answer in (
         ("", False),
         ("import ctypes; c = ctypes.CFUNCTYPE(None)(print)", True),
+        ("import gc, ctypes; c = ctypes.CFUNCTYPE(None)(print); gc.freeze()", True),
         ("import duckdb", True),
     ):
         command = [sys.executable, "-c", f"{more}\n{code}\nprint(asked())"]
