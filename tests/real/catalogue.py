@@ -138,7 +138,6 @@ ALL: list[Program] = [
                 "lost",
                 "NovaSky-AI/SkyRL#1173",
                 (r"Sandbox-0 in Sandbox\.step", r"ended by ConnectionError"),
-                untold=(r"ended by ConnectionError",),
             ),
             Hang(
                 "crashed",
