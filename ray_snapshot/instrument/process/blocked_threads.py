@@ -194,7 +194,7 @@ def awaited_child(frame: FrameType) -> str:
 
 _HARMLESS = (
     *("ray", "ray_snapshot", "numpy", "pyarrow", "pandas", "scipy", "google", "msgpack", "psutil", "pydantic_core"),
-    *("yaml", "charset_normalizer", "markupsafe", "requests", "rpds", "uvloop"),
+    *("yaml", "charset_normalizer", "markupsafe", "requests", "rpds", "uvloop", "wcwidth"),
 )
 """Packages whose compiled parts call nothing of the app from threads of their own, but for these:"""
 
