@@ -180,7 +180,7 @@ class Guards:
         return [_token(owner, name) for owner, name in self.globals[kind]]
 
     def _may_be_put_back(self) -> bool:
-        """Not so a profiler in C, such as `cProfile`: while it is on, dates are not looked for."""
+        """Not so a profiler in C, as `cProfile` is before Python 3.12: while it is on, dates are not looked for."""
         return self._outer is None or callable(self._outer)
 
     def end(self, kind: int, before: list[Any]) -> list[str]:
