@@ -76,7 +76,7 @@ class BlockedCalls:
         if calls != self._calls_seen:
             self._calls_seen, self._changed_at = calls, now
         waiting, wait_ids = list(self.calls()), list[int]()
-        methods = {
+        methods = dict.fromkeys((one.ident or 0 for one in own_threads()), "") | {
             thread: process.ledger.running[call].method for call, thread in process.threads.items() if call in calls[1]
         }
         locks = LockHolders(methods, frames)
