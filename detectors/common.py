@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -188,14 +188,6 @@ def distinct(values: Integers) -> Integers:
         return np.flatnonzero(found)
     ordered = np.sort(values)
     return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered
-
-
-def listed(names: Sequence[Any] | Iterable[Any], count: int | None = None, most: int = 3) -> str:
-    """ "a, b, c and 4 more" of `names`, of which there are `count` in all."""
-    shown = list(names)
-    total = len(shown) if count is None else count
-    rest = total - min(most, len(shown))
-    return ", ".join(str(name) for name in shown[:most]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def plural(count: int, word: str, words: str = "") -> str:

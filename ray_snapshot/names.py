@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Literal
 
@@ -126,13 +126,27 @@ def run_of_watch(run_id: str) -> str:
 
 
 _NUMBERED = re.compile(r"(.*?)(\d{1,18})")
-_MOST = 8
-"""So many names, and ranges of one name, are listed."""
+_MOST, _FEW, _LONG = 8, 3, 80
+"""So many names, and ranges of one name, are listed; the second, if all have more characters than the third."""
 
 
 def noun_of(protocol: str | None) -> str:
     """What a machine is called: "actor" where an app is watched."""
     return "actor" if protocol == CALLS else "machine"
+
+
+def listed(names: Sequence[Any] | Iterable[Any], count: int | None = None, most: int = 3) -> str:
+    """ "a, b, c and 4 more" of `names`, of which there are `count` in all."""
+    shown = list(names)
+    total = len(shown) if count is None else count
+    rest = total - min(most, len(shown))
+    return ", ".join(str(name) for name in shown[:most]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+def at_most(lines: Sequence[str], most: int, lead: str = "... ") -> list[str]:
+    """The first of these, and "... and 7 more"."""
+    more = len(lines) - most
+    return [*lines[:most], *[f"{lead}and {more:,} more"] * (more > 0)]
 
 
 _OF_ACTORS = {
@@ -173,8 +187,16 @@ def name_ranges(names: Iterable[str], more: int = 0) -> str:
             runs.append(f"{first}-{last}" if last > first else f"{first}")
         rest = f" and {len(runs) - _MOST:,} more" if len(runs) > _MOST else ""
         found.append(f"{prefix}[{','.join(runs[:_MOST])}{rest}]")
-    more = max(0, more) + max(0, len(found) - _MOST)
-    return ", ".join(sorted(found)[:_MOST]) + (f" and {more:,} more" if more else "")
+    found.sort()
+    most = _MOST if sum(map(len, found[:_MOST])) <= _LONG else _FEW
+    return listed(found, max(0, more) + len(found), most)
+
+
+def held_texts(holders: Mapping[str, Collection[str]]) -> list[str]:
+    """ "a holds CPU 1", "b-[0-1] each hold CPU 2": names by what they hold."""
+    return [
+        f"{name_ranges(those)} {'holds' if len(those) == 1 else 'each hold'} {what}" for what, those in holders.items()
+    ]
 
 
 A_REPLY = "a reply of "
