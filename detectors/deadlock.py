@@ -135,7 +135,7 @@ class Deadlock(NamedDetector):
         asking = [one for one in polls(snapshot) if not (one.may_end or one.thread)]
         if not asking or (as_waits := self._reduced(with_polls_as_waits(snapshot, asking))).holds is False:
             return None
-        return OnlyAsking(asking, as_waits)
+        return OnlyAsking(asking, as_waits, snapshot.tables["channels"])
 
     def _without_others(self, snapshot: Snapshot) -> Verdict:
         """None in place of False if anything would be stuck as long as others keep the room that they hold on nodes."""

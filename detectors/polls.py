@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from ray_snapshot.detectors.common import lasted, with_statuses
 from ray_snapshot.evidence import needs_in
-from ray_snapshot.names import DRIVER, listed
+from ray_snapshot.names import DRIVER, listed, name_ranges
 from ray_snapshot.schema import SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
@@ -107,13 +107,19 @@ class Poll(NamedTuple):
 class OnlyAsking:
     """Polls beside which nothing goes on."""
 
-    def __init__(self, polls: Sequence[Poll], as_waits: Verdict) -> None:
+    def __init__(self, polls: Sequence[Poll], as_waits: Verdict, channels: pa.Table) -> None:
         """`as_waits`: the verdict on the snapshot in which each is a wait."""
         self.polls = polls
         self.told = _together([one for one in polls if not one.is_service] or polls)
         """Those that wait alike are one."""
         asked = [*dict.fromkeys(by.what for one in polls for by in one.asked if not one.is_wait)]
-        change = f"change {listed(asked)}" if asked else f"end {'this' if len(self.told) == 1 else 'these'}"
+        counts = channels.select(["source", "target", "sent_count"]).to_pylist()
+        callers = {
+            row["source"] for row in counts if row["target"] in asked and row["sent_count"] > 1
+        }  # or constructors
+        others = callers - {one.machine for one in polls}
+        before = f" (called before by {name_ranges(sorted(others))})" * bool(others)
+        change = f"change {listed(asked)}{before}" if asked else f"end {'this' if len(self.told) == 1 else 'these'}"
         self.nothing_else = f"Nothing else that {'runs' if as_waits.holds else 'was observed'} can {change}"
         stuck = {one["machine"] for name in ("members", "stuck_behind") for one in as_waits.evidence.get(name, ())}
         is_known = all(one.counters is not None for one in polls) and as_waits.holds

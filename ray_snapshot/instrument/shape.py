@@ -184,6 +184,13 @@ def replace_wrapping(future_of: Callable[..., Any]) -> None:
     _put("futures.wrap_future", asyncio.futures, "wrap_future", asyncio.wrap_future, own)
 
 
+def replace_loop_errors(handled: Callable[..., Any]) -> None:
+    """Put this in place of what event loops call with an error that nothing has read; it gets the original first."""
+    for loop in (asyncio.BaseEventLoop, getattr(sys.modules.get("uvloop"), "Loop", None)):
+        if loop is not None:
+            _replace(f"errors of {loop.__module__}", loop, "call_exception_handler", handled)
+
+
 def replace_futures(made: Callable[..., Any]) -> None:
     """Put this in place of the class of which `ref.future()` makes its futures; it gets the original first."""
     own = ray._raylet.concurrent

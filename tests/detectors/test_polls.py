@@ -201,6 +201,10 @@ def test_it_is_suspected_where_all_that_is_asked_is_known() -> None:
     assert found.unless == "Buffer.sample depends on something outside"
     other = f"Nothing else that runs can change Buffer-0, unless {found.unless}."
     assert found.sentence == f"Deadlock suspected: {TEXT}. {other}"
+    callers = {"driver": 150, "Filler-0": 12, "Filler-1": 12, "Maker-0": 1}
+    channels = [{"source": one, "target": "Buffer-0", "sent_count": count} for one, count in callers.items()]
+    found = verdict(PLAIN, channels=[*channels, {"source": "Tester-0", "target": "Filler-0", "sent_count": 5}])
+    assert "can change Buffer-0 (called before by Filler-[0-1]), unless " in found.sentence
     counted = verdict(POLL | {"counters": ["asked"]})
     assert counted.unless == "Buffer.sample depends on something outside, or on how often it is asked (asked)"
     of_trainer_ = verdict(OF_TRAINER | {"counters": []}, **of_trainer())

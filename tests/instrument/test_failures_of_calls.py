@@ -3,12 +3,14 @@
 import asyncio
 import gc
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import uvloop
 from ray.exceptions import AsyncioActorExit
 
 from ray_snapshot.detectors.happened import sentence
@@ -17,7 +19,7 @@ from ray_snapshot.instrument import shape, task_shape
 from ray_snapshot.instrument.deaths import Life, in_words, is_meant
 from ray_snapshot.instrument.process import failures
 from ray_snapshot.instrument.process.ended_children import EndedChild
-from ray_snapshot.instrument.process.ended_threads import ENDED_THREADS, note_failed_tasks
+from ray_snapshot.instrument.process.ended_threads import ENDED_THREADS, handled, note_failed_tasks
 from ray_snapshot.instrument.process.failures import Failures, Raised
 from ray_snapshot.instrument.process.reports import LongWait, ProcessReport
 from ray_snapshot.instrument.watcher.incidents import Incidents, Restarts
@@ -291,8 +293,14 @@ async def fails() -> None:
     raise ValueError("no")
 
 
-def test_a_task_that_failed_is_told_once_and_python_still_says_that_nothing_has_read_it() -> None:
+@pytest.mark.parametrize("is_looked_for", [True, False])
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_task_that_failed_is_told_once_and_python_still_says_that_nothing_has_read_it(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], is_looked_for: bool
+) -> None:
     said: list[str] = []
+    ENDED_THREADS.clear()
+    shape.replace_loop_errors(handled)
 
     async def program() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
@@ -301,12 +309,14 @@ def test_a_task_that_failed_is_told_once_and_python_still_says_that_nothing_has_
         others[1].cancel()
         await asyncio.wait([unread, *others])
         others[0].exception()
-        note_failed_tasks()
-        note_failed_tasks()
+        for _ in range(2 * is_looked_for):
+            note_failed_tasks()
         del unread
         gc.collect()
 
-    asyncio.run(program())
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(program())
+    shape.restore()
     (told,) = (one for one in ENDED_THREADS if one.is_task)
     assert (told.thread, told.error, told.call_site) == (
         "pull-6",

@@ -17,8 +17,6 @@ class Hang:
     """What an answer must name besides one of the marked lines, as patterns."""
     grade: str = "proven"
     """What the answer says of a deadlock: proven, suspected, cannot be told, or none."""
-    untold: tuple[str, ...] = ()
-    """What of the cause no answer names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +116,8 @@ ALL: list[Program] = [
             Hang(
                 "exhausted",
                 "NVIDIA-NeMo/RL#2899",
-                (r"driver asks ReplayBuffer\.sample", r"thread collection"),
+                (r"driver asks ReplayBuffer\.sample", r"called before by TrajectoryCollector-0"),
                 grade="cannot be told",
-                untold=(r"thread collection",),
             ),
             Hang(
                 "raised",
@@ -138,7 +135,6 @@ ALL: list[Program] = [
                 "lost",
                 "NovaSky-AI/SkyRL#1173",
                 (r"Sandbox-0 in Sandbox\.step", r"ended by ConnectionError"),
-                untold=(r"ended by ConnectionError",),
             ),
             Hang(
                 "crashed",

@@ -53,6 +53,7 @@ def replace_ray() -> None:
     shape.replace(get=tracking.get, wait=tracking.wait, get_actor=tracking.get_actor, put=unfollowed.put)
     shape.replace(kill=tracking.kill, unhandled=tracking.unhandled, thread_caller=ended_threads.caller_made)
     shape.replace_errors(failures.read)
+    shape.replace_loop_errors(ended_threads.handled)
     shape.replace(actor_ends=ends.actor_ends, worker_exits=ends.exits, program_exits=ends.exits)
     shape.replace(pickled_handle=unfollowed.pickled_handle, pickled_ref=unfollowed.pickled_ref)
     shape.replace(named_actors=hiding.named_actors, group_made=capacity.made, group_ready=tasks.ready)

@@ -1,7 +1,7 @@
 """Threads and asyncio tasks of the app's own that an exception has ended: what waits for their work waits in vain.
 
 What calls `threading.excepthook` is made with each thread, and replaced; the hook stays the program's own. Tasks are looked
-through with each report, as long as the program keeps them.
+through with each report, as long as the program keeps them; when it lets go of one, the loop is told of the error.
 """
 
 from __future__ import annotations
@@ -62,11 +62,22 @@ def note_failed_tasks() -> None:
     """Note each task that has newly failed, with the time of this look. That its error was not read stays so."""
     for task in _tasks():
         error = getattr(task, "_exception", None)  # task.exception() would count as reading it
-        if isinstance(error, Exception) and getattr(task, "_log_traceback", False) and task not in _SEEN:
-            _SEEN.add(task)
-            if place := place_of(error):
-                ended = EndedThread(task.get_name(), type(error).__name__, time.time(), place, is_task=True)
-                ENDED_THREADS.append(ended)
+        if getattr(task, "_log_traceback", False):
+            _note_task(task, error)
+
+
+def handled(original: Callable[..., Any], loop: Any, context: dict[str, Any]) -> Any:
+    """In place of what a loop calls when a task goes whose error nothing has read: no look may have come before."""
+    ours(_note_task, context.get("future"), context.get("exception"))
+    return original(loop, context)
+
+
+def _note_task(task: Any, error: Any) -> None:
+    if isinstance(task, asyncio.Task) and isinstance(error, Exception) and task not in _SEEN:
+        _SEEN.add(task)
+        ended = EndedThread(task.get_name(), type(error).__name__, time.time(), place_of(error), is_task=True)
+        if ended.call_site and all(one._replace(at=ended.at) != ended for one in ENDED_THREADS.copy()):
+            ENDED_THREADS.append(ended)  # garbage has lost its weak references
 
 
 def _tasks() -> list[Any]:
