@@ -155,12 +155,13 @@ def _after(about: About, gate: int, target: Node) -> str:
     keeper = about.nodes.get(about.waits.first_call + int(about.waits.calls.gates.exclusive[gate]), target)
     place = _placed(keeper) if keeper is not target else target.machine
     if is_constructor(about, gate):
-        then = f"{_TARGET} can begin only when the constructor has returned."
-        return f"Wait in a method that is called afterwards, not in {place}: {then}"
-    then = f"{_TARGET} can begin only when the event loop is free."
+        return (
+            f"Wait in a method that is called afterwards, not in {place}: {_TARGET} begins only when that has returned."
+        )
+    needs = f"it keeps the event loop that {_TARGET} needs."
     if keeper.primitive and not keeper.primitive.startswith("asyncio."):
-        return f"Let {place} wait in a thread (await asyncio.to_thread(...)): {then}"
-    return f"Await the reply in {place} (`await ref`, in an async method) instead of ray.get: {then}"
+        return f"Let {place} wait in a thread (await asyncio.to_thread(...)): {needs}"
+    return f"Await the reply in {place} instead of ray.get (`await ref`, in an async method): {needs}"
 
 
 def _of_parked(about: About, parked: list[int]) -> list[str]:
