@@ -267,5 +267,5 @@ def _poll(call_id: str | None, one: BlockedThread) -> Poll:
 
 def _of_coroutine(one: BlockedThread, coroutine: Any) -> BlockedThread:
     """The wait of a thread that waits for a coroutine on another loop, which tells more: where that is."""
-    about = f"{getattr(coroutine, '__qualname__', 'a coroutine')}, which runs on another event loop"
+    about = f"{getattr(coroutine, '__qualname__', 'a coroutine')}, on the event loop of another thread"
     return replace(one, call_site=site_of(coroutine) or one.call_site, about=about)
