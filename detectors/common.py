@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -188,6 +188,19 @@ def distinct(values: Integers) -> Integers:
         return np.flatnonzero(found)
     ordered = np.sort(values)
     return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered
+
+
+def at_most(lines: Sequence[str], most: int, lead: str = "... ") -> list[str]:
+    """The first of these, and "... and 7 more"."""
+    more = len(lines) - most
+    return [*lines[:most], *[f"{lead}and {more:,} more"] * (more > 0)]
+
+
+def held_texts(holders: Mapping[str, Collection[str]]) -> list[str]:
+    """ "a holds CPU 1", "b-[0-1] each hold CPU 2": names by what they hold."""
+    return [
+        f"{name_ranges(those)} {'holds' if len(those) == 1 else 'each hold'} {what}" for what, those in holders.items()
+    ]
 
 
 def plural(count: int, word: str, words: str = "") -> str:

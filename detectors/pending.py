@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ray_snapshot.detectors.call_graph import is_call_id
-from ray_snapshot.detectors.common import lasted, positions, texts, with_workers
+from ray_snapshot.detectors.common import at_most, lasted, positions, texts, with_workers
 from ray_snapshot.detectors.room_rows import Demand, demand_of_rows, shown, told
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import held_now
 from ray_snapshot.detectors.stores import may_hold_back_tasks
 from ray_snapshot.detectors.unexplained import seconds_since
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import LONG_S, NOT_RECORDED, at_most, listed
+from ray_snapshot.names import LONG_S, NOT_RECORDED, listed
 from ray_snapshot.snapshot import Snapshot
 
 

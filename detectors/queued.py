@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.detectors.common import is_any_of, lasted, plural, positions, texts
+from ray_snapshot.detectors.common import at_most, is_any_of, lasted, plural, positions, texts
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import LONG_S, at_most, listed
+from ray_snapshot.names import LONG_S, listed
 from ray_snapshot.snapshot import Snapshot
 
 

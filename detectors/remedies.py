@@ -179,8 +179,8 @@ def _of_parked(about: About, parked: list[int]) -> list[str]:
     by_change: dict[str, dict[str, None]] = {}
     for one in rest:
         if change := next((text for kind, text in _WAKERS.items() if kind in one.primitive), None):
-            how = "asyncio.wait_for(..., seconds)" if one.primitive.startswith("asyncio.") else "timeout=seconds"
-            by_change.setdefault(f"{change}; or wait with {how}.", {})[_placed(one)] = None
+            how = "inside asyncio.timeout(seconds)" if one.primitive.startswith("asyncio.") else "with timeout=seconds"
+            by_change.setdefault(f"{change}; or wait {how}.", {})[_placed(one)] = None
     return [*lines, *(change.format(listed(places)) for change, places in by_change.items())]
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sized
 
 import numpy as np
 
-from ray_snapshot.detectors.common import Integers
+from ray_snapshot.detectors.common import Integers, at_most, held_texts
 from ray_snapshot.detectors.room_rows import UNIT, Amounts, Demand, Group, shown
 from ray_snapshot.detectors.rooms import State, fits
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import at_most, held_texts, listed, name_ranges
+from ray_snapshot.names import listed, name_ranges
 
 
 class Lack:

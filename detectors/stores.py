@@ -10,9 +10,9 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from ray_snapshot.detectors.common import at_most
 from ray_snapshot.errors import DetectorError
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import at_most
 from ray_snapshot.snapshot import Snapshot
 
 _STRICT = ConfigDict(strict=True, extra="ignore")

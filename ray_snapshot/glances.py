@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ray_snapshot.evidence import deadlock_evidence, names_in
-from ray_snapshot.names import at_most
 from ray_snapshot.views.report import MOST_LINES, deadlock_lines
 
 if TYPE_CHECKING:
@@ -125,7 +124,8 @@ def glance_of(snapshot: Snapshot, place: int, words: Iterable[Word]) -> Glance:
 def _gaps(snapshot: Snapshot) -> tuple[str, ...]:
     told = snapshot.coverage.get("uncovered") if isinstance(snapshot.coverage, Mapping) else None
     listed = [str(item) for item in told] if isinstance(told, list) else []
-    return tuple(at_most(listed, MOST_GAPS, ""))
+    more = len(listed) - MOST_GAPS
+    return (*listed[:MOST_GAPS], f"and {more:,} more") if more > 0 else tuple(listed)
 
 
 def _counted(snapshot: Snapshot) -> dict[str, dict[str, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, Literal
 
@@ -135,18 +135,11 @@ def noun_of(protocol: str | None) -> str:
     return "actor" if protocol == CALLS else "machine"
 
 
-def listed(names: Sequence[Any] | Iterable[Any], count: int | None = None, most: int = 3) -> str:
+def listed(names: Iterable[Any], count: int | None = None, most: int = 3, mark: str = ", ") -> str:
     """ "a, b, c and 4 more" of `names`, of which there are `count` in all."""
     shown = list(names)
-    total = len(shown) if count is None else count
-    rest = total - min(most, len(shown))
-    return ", ".join(str(name) for name in shown[:most]) + (f" and {rest:,} more" if rest > 0 else "")
-
-
-def at_most(lines: Sequence[str], most: int, lead: str = "... ") -> list[str]:
-    """The first of these, and "... and 7 more"."""
-    more = len(lines) - most
-    return [*lines[:most], *[f"{lead}and {more:,} more"] * (more > 0)]
+    rest = (len(shown) if count is None else count) - min(most, len(shown))
+    return mark.join(str(name) for name in shown[:most]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 _OF_ACTORS = {
@@ -192,13 +185,6 @@ def name_ranges(names: Iterable[str], more: int = 0) -> str:
     return listed(found, max(0, more) + len(found), most)
 
 
-def held_texts(holders: Mapping[str, Collection[str]]) -> list[str]:
-    """ "a holds CPU 1", "b-[0-1] each hold CPU 2": names by what they hold."""
-    return [
-        f"{name_ranges(those)} {'holds' if len(those) == 1 else 'each hold'} {what}" for what, those in holders.items()
-    ]
-
-
 A_REPLY = "a reply of "
 
 
@@ -208,8 +194,7 @@ def waker(names: Iterable[str], more: int = 0) -> str:
     known = [*names]
     replies = name_ranges(name.removeprefix(A_REPLY) for name in known if name.startswith(A_REPLY))
     callers = name_ranges((name for name in known if " " not in name), more).rpartition(", ")
-    parts = [f"a call of {' or '.join(filter(None, callers[::2]))}"] * any(callers) + [A_REPLY + replies] * bool(
-        replies
-    )
+    parts = [f"a call of {' or '.join(filter(None, callers[::2]))}"] * any(callers)
+    parts += [A_REPLY + replies] * bool(replies)
     parts += [name for name in known if " " in name and not name.startswith(A_REPLY)]
     return f"{', or '.join(parts)} to wake it" if parts else "something to wake it, and no call can begin there"

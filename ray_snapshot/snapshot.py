@@ -24,7 +24,7 @@ from ray_snapshot.errors import HistoryFormatError, InconsistentCutError, Settin
 from ray_snapshot.json_text import parsed_json
 from ray_snapshot.large_columns import in_order
 from ray_snapshot.name_index import NameIndex, Words
-from ray_snapshot.names import at_most, listed
+from ray_snapshot.names import listed
 from ray_snapshot.schema import DEFAULTS, SNAPSHOT_TABLES
 from ray_snapshot.shapes import Shape
 
@@ -397,7 +397,7 @@ class Snapshot:
         if problems:
             design = f" ({self.protocol}: by design)" if self.repeats_by_design and not self.faults() else ""
             raise InconsistentCutError(
-                f"snapshot {self.snapshot_id} is no consistent cut{design}: {'; '.join(at_most(problems, 3, ''))}",
+                f"snapshot {self.snapshot_id} is no consistent cut{design}: {listed(problems, mark='; ')}",
                 snapshot_id=self.snapshot_id,
                 problems=problems,
             )

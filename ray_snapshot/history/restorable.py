@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ray_snapshot.errors import NotRestorableError
-from ray_snapshot.names import at_most
+from ray_snapshot.names import listed
 
 if TYPE_CHECKING:
     from ray_snapshot.history.reader import History
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def not_restorable(snapshot_id: str, obstacles: list[str]) -> NotRestorableError:
     """The error that says why a snapshot cannot be restored."""
-    why = "; ".join(at_most(obstacles, 3, "")) or "it was given up"
+    why = listed(obstacles, mark="; ") or "it was given up"
     return NotRestorableError(f"snapshot {snapshot_id} cannot be restored: {why}", obstacles=obstacles)
 
 

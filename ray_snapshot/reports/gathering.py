@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from ray_snapshot import __version__
 from ray_snapshot.detectors import Deadlock, Termination
-from ray_snapshot.detectors.common import plural, unsound
+from ray_snapshot.detectors.common import at_most, plural, unsound
 from ray_snapshot.errors import HistoryNotFoundError
 from ray_snapshot.evidence import names, names_in, records
 from ray_snapshot.history import History
-from ray_snapshot.names import at_most, listed, noun_of, word_for
+from ray_snapshot.names import listed, noun_of, word_for
 from ray_snapshot.reports.machines import MOST_CARDS, Card, cards, concerned
 from ray_snapshot.reports.past import Past, past
 from ray_snapshot.reports.texts import cut, distinct, plain, pretty

@@ -14,10 +14,11 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
+from ray_snapshot.detectors.common import at_most, held_texts
 from ray_snapshot.instrument.deaths import KILLED
 from ray_snapshot.instrument.frames import cut_middle
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import LONG_S, at_most, held_texts, name_ranges
+from ray_snapshot.names import LONG_S, name_ranges
 from ray_snapshot.unprepared.judging import NONE, SUSPECTED, UNKNOWN, Finding
 from ray_snapshot.unprepared.records import ALIVE, IN_QUEUE, RUNNING, WAITS_FOR_NODE, Actor, Dead, Look, Task
 from ray_snapshot.views.report import MOST_LINES, chain, happened_lines, screenful, wait_lines

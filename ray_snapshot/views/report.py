@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from ray_snapshot.names import A_REPLY, NOT_RECORDED, at_most, listed, name_ranges, waker
+from ray_snapshot.names import A_REPLY, NOT_RECORDED, listed, name_ranges, waker
 
 MOST_LINES, MOST_NAMES = 12, 8
 _LONG = 160
@@ -116,10 +116,9 @@ def _counted(places: Counter[str]) -> str:
 
 def stall_report(sentence: str, evidence: Mapping[str, Any], diagnose: str) -> str:
     """What an app does that stands still: where each group is, what has happened before, and what to type (`diagnose`)."""
-    lines = [
-        f"ray-snapshot: {sentence}",
-        *(f"  {short_sites(line)}" for line in at_most(evidence["places"], MOST_LINES)),
-    ]
+    lines = [f"ray-snapshot: {sentence}", *(f"  {short_sites(line)}" for line in evidence["places"][:MOST_LINES])]
+    if (more := len(evidence["places"]) - MOST_LINES) > 0:
+        lines.append(f"  ... and {more:,} more")
     return "\n".join([*lines, *happened_lines(evidence["happened"]), f"  from another terminal: {diagnose}"])
 
 

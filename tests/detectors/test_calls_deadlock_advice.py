@@ -295,9 +295,9 @@ def test_an_order_is_advised_for_locks_of_several_actors_alone(kind: str) -> Non
         app.waits_for(app.runs(source, "driver", "work", "app.py:2"), take)
         app.coverage.setdefault("primitives", {})[take] = kind
     evidence = app.verdict().evidence
-    room = "Take items while Lock.take (lock.py:1) puts more in, or give its queue a larger maxsize; or wait with"
+    room = "Take items while Lock.take (lock.py:1) puts more in, or give its queue a larger maxsize; or wait"
     order = "Take Lock-0, Lock-1 in the same order everywhere."
-    assert evidence["advice"] == [f"{room} asyncio.wait_for(..., seconds)." if "Queue" in kind else order]
+    assert evidence["advice"] == [f"{room} inside asyncio.timeout(seconds)." if "Queue" in kind else order]
     assert evidence["callers"] == ["nobody is left to call Lock-[0-1]: A-0, B-0 are stuck"]
 
 
