@@ -168,4 +168,4 @@ def test_without_a_source_it_is_not_known() -> None:
         names,
     )
     frame = names["run"]()
-    assert asking((((frame.f_code, frame.f_lasti),), "")).use is Use.UNKNOWN
+    assert asking(Place(((frame.f_code, frame.f_lasti),))).use is Use.UNKNOWN
