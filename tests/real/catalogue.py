@@ -96,7 +96,7 @@ ALL: list[Program] = [
             Hang(
                 "rendezvous",
                 "verl-project/verl#1144",
-                (r"WorkerDict-1 (?:in WorkerDict\.__init__|asks )", r"verl_again_register_center"),
+                (r"WorkerDict-\d (?:in WorkerDict\.__init__|asks )", r"verl_again_register_center"),
                 grade="cannot be told",
             ),
         ),
