@@ -258,6 +258,8 @@ def test_actors_that_stand_alike_are_one_line_and_the_odd_one_comes_first() -> N
     ]
     alike = [{"machine": f"w-{n}", "method": "go", "waits_for": ["a-0"], "call_site": "a.py:1"} for n in range(11)]
     assert wait_lines(alike) == ["    w-[0-10] (11) in go (a.py:1) waits for a-0"]
+    parties = [{**alike[0], "machine": f"party-of-{name}"} for name in ("ada", "bob", "cy")]
+    assert wait_lines(parties) == ["    party-of-ada, party-of-bob, party-of-cy (3) in go (a.py:1) waits for a-0"]
     odd = [{**one, "call_site": f"b.py:{number}"} for number, one in enumerate(alike)]
     many = [{**alike[0], "machine": f"w-{n}"} for n in range(1_000)]
     told = wait_lines([*odd, *many])

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PAUSE_S = 0.02
+PAUSE_S = 0.05
 
 
 def until(
@@ -15,21 +15,22 @@ def until(
     good: Callable[[T], object] = bool,
     seconds: float = 60.0,
     again: tuple[type[BaseException], ...] = (),
-    pause_s: float = PAUSE_S,
 ) -> T:
     """The first answer that is `good`; asked again after one that is not, and after an error of `again`.
 
-    A question that takes a process, or reads a history, has a longer pause: it keeps the program waiting that it is about.
+    Between two questions it waits as long as the last one took: a question takes time from the program that it is about.
 
     Raises `AssertionError` with the last answer, or the last such error, past `seconds`.
     """
     deadline = time.monotonic() + seconds
     while True:
+        begun = time.monotonic()
         try:
             if good(last := ask()):
                 return last
             said = f"the last answer was {last!r}"
         except again as error:
             said = f"the last error was {error!r}"
-        assert time.monotonic() < deadline, f"not within {seconds:g} s; {said}"
-        time.sleep(pause_s)
+        now = time.monotonic()
+        assert now < deadline, f"not within {seconds:g} s; {said}"
+        time.sleep(max(PAUSE_S, now - begun))

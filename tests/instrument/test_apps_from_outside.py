@@ -83,7 +83,7 @@ def parked(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.mark.contract
 def test_diagnose_draws_who_waits_for_whom_and_ctrl_c_does_it_once_more(runner: Runner, own_watch: object) -> None:
-    app = runner.start_watched("hangs", "--every", "0.25", "deadlocks.py", "constructor")
+    app = runner.start_watched("hangs", "deadlocks.py", "constructor")
     assert _said(app) == "start\n"
     assert app.stderr is not None
     assert any("deadlock in hangs" in line for line in iter(app.stderr.readline, "")), "the report never came"

@@ -94,6 +94,11 @@ def _acquires(waits: Waits) -> None:
     waits.lock.release()
 
 
+def _acquires_each(waits: Waits, blocking: bool = True, timeout: float = -1) -> None:
+    assert [one.acquire(blocking, timeout) for one in (waits.lock,)]
+    waits.lock.release()
+
+
 def _enters(waits: Waits) -> None:
     with waits.holder.lock:
         pass
@@ -131,6 +136,7 @@ def _bounded(waits: Waits) -> None:
 
 LOCAL: dict[str, Callable[[Waits], Any]] = {
     "waits.lock.acquire": _acquires,
+    "one.acquire": _acquires_each,
     "waits.holder.lock.acquire": _enters,
     "waits.rlock.acquire": _enters_again,
     "waits.simple.get": lambda waits: waits.simple.get(),
@@ -259,6 +265,7 @@ def test_compiled_code_of_others_may_call_from_a_thread_that_python_does_not_sho
     for more, answer in (
         ("", False),
         ("import ctypes; c = ctypes.CFUNCTYPE(None)(print)", True),
+        ("import gc, ctypes; c = ctypes.CFUNCTYPE(None)(print); gc.freeze()", True),
         ("import duckdb", True),
     ):
         command = [sys.executable, "-c", f"{more}\n{code}\nprint(asked())"]
@@ -518,6 +525,8 @@ def test_a_lock_is_told_with_the_calls_that_are_inside_it() -> None:
     assert holders.of(innermost["deposit"]) == "threading.RLock held by Holds.transfer"
     assert holders.of(innermost["look_up"]) == "threading.Lock held by Holds.transfer"
     assert LockHolders({threads["left"].ident or 0: "left"}, frames).of(innermost["deposit"]) == ""
+    of_no_call = LockHolders({threads["transfer"].ident or 0: ""}, frames)
+    assert of_no_call.of(innermost["deposit"]) == "threading.RLock held by Holds.transfer"
     holds.freed.notify_all()
     holds.is_over.set()
 

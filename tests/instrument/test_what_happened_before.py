@@ -30,14 +30,14 @@ def _said(process: subprocess.Popen[str], line: str) -> None:
 @pytest.fixture(scope="module")
 def loops(runner: Runner) -> Iterator[subprocess.Popen[str]]:
     """It loops while another one hangs."""
-    with runner.watching("before-loops", "--every", "0.25", "before.py", *(name for name, _, _ in LOOPS)) as app:
+    with runner.watching("before-loops", "before.py", *(name for name, _, _ in LOOPS)) as app:
         yield app
 
 
 @pytest.fixture(scope="module")
 def reported(runner: Runner) -> tuple[str, Done, Done, Done]:
     """What a program's report says, what `diagnose` says from another terminal, the same as JSON, and its last words."""
-    with runner.watching("before-hangs", "--every", "0.25", "before.py", "permit", "killed", "unread") as app:
+    with runner.watching("before-hangs", "before.py", "permit", "killed", "unread") as app:
         assert app.stderr is not None
         assert any("deadlock in " in line for line in iter(app.stderr.readline, "")), "the report never came"
         report = _with_all(
@@ -47,7 +47,6 @@ def reported(runner: Runner) -> tuple[str, Done, Done, Done]:
             lambda: runner.command("diagnose", "before-hangs", "--address", runner.address),
             good=lambda one: "child process" in one.output,  # children are looked at every few seconds
             seconds=60.0,
-            pause_s=1.0,
         )
         as_json = runner.command("diagnose", "before-hangs", "--address", runner.address, "--json")
         app.send_signal(signal.SIGINT)
@@ -125,7 +124,7 @@ def test_actors_that_are_started_again_and_again_are_told_with_their_calls(
     def is_told(done: Done) -> bool:
         return done.exit_code == 4 and all(re.search(text, done.output) for text in said)
 
-    found = until(diagnosed, good=is_told, seconds=100.0, pause_s=1.0)
+    found = until(diagnosed, good=is_told, seconds=100.0)
     loops.send_signal(signal.SIGINT)
     errors = runner.finish(loops).errors
     assert [call for _, call, _ in LOOPS if f"{call.partition('.')[0]}-0 has been restarted " not in errors] == []

@@ -208,9 +208,15 @@ def calls_from_outside() -> bool:
     is not in `_HARMLESS`: the app may have given it a callback. What `gc.freeze` hides may be such a callback. Walks over all
     objects, and what the app drops meanwhile is finalized in this thread: not under a lock of ours.
     """
-    if gc.get_freeze_count() or any(type(one).__name__ == "CThunkObject" for one in gc.get_objects()):
+    hides = gc.get_freeze_count() > _FROZEN_BY_PYTHON
+    if hides or any(type(one).__name__ == "CThunkObject" for one in gc.get_objects()):
         return True
     return any(_is_of_others(name, one) for name, one in list(sys.modules.items()))
+
+
+_FROZEN_BY_PYTHON = 1_000
+"""More than so many objects `gc.freeze` has hidden: every program has thousands. Python 3.12 hides some hundreds itself, the
+bases of its own classes."""
 
 
 def _is_of_others(name: str, module: Any) -> bool:

@@ -27,31 +27,37 @@ def call_names(code: CodeType, at: int) -> tuple[str, str, tuple[str, ...]] | No
 
     The variable is "" where the method is that of no name: `a().method()`.
     """
-    before = [one for one in dis.get_instructions(code) if one.offset <= at]
-    if not before:
-        return None
-    chain, method = before[:-1], "acquire"
-    if before[-1].opname != "BEFORE_WITH":
-        if not before[-1].opname.startswith("CALL"):
+    chain, method = [part for one in dis.get_instructions(code) if one.offset <= at for part in _parts(one)], "acquire"
+    name, given = chain.pop() if chain else ("", 0)
+    if name != "BEFORE_WITH":
+        if not name.startswith("CALL"):
             return None
-        given = 0
-        while chain and (chain[-1].opname in _BEFORE_A_CALL or given < (before[-1].arg or 0)):
-            one = chain.pop().opname
-            given += one.startswith(_LOADS)
+        left = given + (name == "CALL_KW")  # whose names are one more
+        while chain and (chain[-1][0] in _BEFORE_A_CALL or left > 0):
+            one, _ = chain.pop()
+            left -= one.startswith(_LOADS)
             if not one.startswith((*_LOADS, *_BEFORE_A_CALL, "LOAD_ATTR")):
                 return None
-        if not chain or chain[-1].opname not in ("LOAD_METHOD", "LOAD_ATTR"):
+        if not chain or chain[-1][0] not in ("LOAD_METHOD", "LOAD_ATTR"):
             return None
-        method = str(chain.pop().argval)
+        method = chain.pop()[1]
     attributes: list[str] = []
-    while chain and chain[-1].opname == "LOAD_ATTR":
-        attributes.append(str(chain.pop().argval))
-    if not chain or not chain[-1].opname.startswith(_LOADS[1:]):
+    while chain and chain[-1][0] == "LOAD_ATTR":
+        attributes.append(chain.pop()[1])
+    if not chain or not chain[-1][0].startswith(_LOADS[1:]):
         return method, "", ()
-    return method, str(chain[-1].argval), tuple(reversed(attributes))
+    return method, chain[-1][1], tuple(reversed(attributes))
 
 
-_LOADS, _BEFORE_A_CALL = ("LOAD_CONST", "LOAD_FAST", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"), ("PRECALL", "KW_NAMES")
+_LOADS = ("LOAD_CONST", "LOAD_FAST", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF")
+_BEFORE_A_CALL = ("PRECALL", "KW_NAMES", "PUSH_NULL")
+
+
+def _parts(one: dis.Instruction) -> list[tuple[str, Any]]:
+    """(name, argument): two of `LOAD_FAST_LOAD_FAST` and the like, into which Python 3.13 joins some."""
+    if isinstance(one.argval, tuple) and "_FAST_" in one.opname:
+        return [*zip(one.opname.replace("FAST_", "FAST ").split(), one.argval, strict=True)]
+    return [] if one.opname == "EXTENDED_ARG" else [(one.opname, one.argval)]
 
 
 def local_variable(frame: FrameType, name: str) -> Any:
