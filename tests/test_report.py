@@ -86,11 +86,14 @@ def test_a_machine_without_a_class_is_in_its_method() -> None:
 def test_a_tree_begins_with_those_that_nobody_waits_for_and_closes_each_cycle() -> None:
     rows = [{"machine": one, "on_machine": on, "satisfied": False} for one, on in (("a", "b"), ("b", "a"), ("c", "a"))]
     rows.append({"machine": "d", "on_machine": "a", "satisfied": True})
+    rows.append({"machine": "e", "call_id": "c/0/e/1", "on_machine": None, "text": "waits in open", "satisfied": False})
     assert wait_tree(rows, {("c", None): "c in main"}) == [
         "c in main",
         "  waits for a",
         "    waits for b",
         "      waits for a  <- a cycle: it waits for itself",
+        "e",
+        "  waits in open",
     ]
 
 

@@ -339,7 +339,7 @@ class _Tree:
         """Which calls wait there."""
         self.texts: set[str] = set()
         """What is waited for that is no machine: "waits in queue.Queue.get (app.py:7) for 24 s"."""
-        own = (row for row in rows if row.get("call_id") and not row["on_call_id"])
+        own = (row for row in rows if row.get("call_id") and not row.get("on_call_id"))
         local = {_wait_of(row) for row in own if row["on_machine"] == row["machine"]}
         for row in rows:
             self._add(row, is_local=_wait_of(row) in local)
@@ -353,7 +353,7 @@ class _Tree:
         if call_id is not None:
             self.calls.setdefault(source, set()).add(call_id)
         if is_local:
-            is_reply = not (row["on_call_id"] or "/0").endswith("/0")
+            is_reply = not (row.get("on_call_id") or "/0").endswith("/0")
             by = f"{A_REPLY}{on_machine}" if is_reply else on_machine or NOT_RECORDED
             targets |= {by: None} if by != machine else {}
         elif on_machine is None:
