@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ray_snapshot.detectors.common import is_any_of, lasted, listed
-from ray_snapshot.names import LONG_S
+from ray_snapshot.detectors.common import is_any_of, lasted
+from ray_snapshot.names import LONG_S, listed
 from ray_snapshot.snapshot import Snapshot
 
 

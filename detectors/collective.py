@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from ray_snapshot.detectors.common import NamedDetector, answer, listed, plural, with_statuses
+from ray_snapshot.detectors.common import NamedDetector, answer, plural, with_statuses
 from ray_snapshot.detectors.deadlock import Deadlock
 from ray_snapshot.detectors.rank_groups import Wait, groups
-from ray_snapshot.names import DRIVER
+from ray_snapshot.names import DRIVER, listed
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -190,12 +190,17 @@ def distinct(values: Integers) -> Integers:
     return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(ordered) else ordered
 
 
-def listed(names: Sequence[Any] | Iterable[Any], count: int | None = None, most: int = 3) -> str:
-    """ "a, b, c and 4 more" of `names`, of which there are `count` in all."""
-    shown = list(names)
-    total = len(shown) if count is None else count
-    rest = total - min(most, len(shown))
-    return ", ".join(str(name) for name in shown[:most]) + (f" and {rest:,} more" if rest > 0 else "")
+def at_most(lines: Sequence[str], most: int, lead: str = "... ") -> list[str]:
+    """The first of these, and "... and 7 more"."""
+    more = len(lines) - most
+    return [*lines[:most], *[f"{lead}and {more:,} more"] * (more > 0)]
+
+
+def held_texts(holders: Mapping[str, Collection[str]]) -> list[str]:
+    """ "a holds CPU 1", "b-[0-1] each hold CPU 2": names by what they hold."""
+    return [
+        f"{name_ranges(those)} {'holds' if len(those) == 1 else 'each hold'} {what}" for what, those in holders.items()
+    ]
 
 
 def plural(count: int, word: str, words: str = "") -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from ray_snapshot.adding import total as total_of
 from ray_snapshot.detectors.changes import changes, changes_text
-from ray_snapshot.detectors.common import answer, check_name, listed, parties, uncovered, unsound
+from ray_snapshot.detectors.common import answer, check_name, parties, uncovered, unsound
 from ray_snapshot.detectors.holdings import (
     StatePath,
     Unmade,
@@ -28,7 +28,7 @@ from ray_snapshot.detectors.ledger import Ledger, plain, say
 from ray_snapshot.detectors.sums import Sums, ledger_of, sums_of
 from ray_snapshot.errors import SettingError
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import noun_of
+from ray_snapshot.names import listed, noun_of
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 

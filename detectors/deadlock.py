@@ -45,7 +45,6 @@ from ray_snapshot.detectors.common import (
     NamedDetector,
     answer,
     distinct,
-    listed,
     one_array,
     plural,
     positions,
@@ -66,7 +65,7 @@ from ray_snapshot.detectors.rooms import ALONE, Help, State
 from ray_snapshot.detectors.unexplained import Undecided, remedies, unexplained
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import CALLS, DRIVER
+from ray_snapshot.names import CALLS, DRIVER, listed
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import SUSPECTED, Verdict
 
@@ -157,7 +156,7 @@ class Deadlock(NamedDetector):
             return answer(self, snapshot, None, {}, f"Deadlock cannot be told: {reason}.")
         rows = snapshot.tables["waits"].num_rows
         told = snapshot.coverage.get("undeclared") or snapshot.coverage.get("resources")
-        if not (rows or told or _anybody_blocked(snapshot)):
+        if not (rows or told or snapshot.statuses.are("blocked").any()):
             return answer(self, snapshot, False, _nothing_blocked(), f"No deadlock: {_nobody_waits(snapshot)}.")
         snapshot = _concerned(snapshot)
         waits = wait_graph(snapshot)
@@ -200,10 +199,6 @@ def _concerned(snapshot: Snapshot) -> Snapshot:
 
 
 _NAMING = {"waits": ("machine", "on_machine"), "calls": ("machine", "caller"), "messages": ("source", "target")}
-
-
-def _anybody_blocked(snapshot: Snapshot) -> bool:
-    return bool(snapshot.statuses.are("blocked").any())
 
 
 def _can_move(waits: WaitGraph, seeds: Booleans, help: Help = ALONE) -> Booleans:
@@ -314,7 +309,7 @@ class _Stuck:
             "cores": [_distinct_names(names, _listed(names, core)) for core in self.cores],
             "cycle": _round(names.take(self._round(waits)[: LIMITS.told_members]).to_pylist()),
             "callers": lost_callers(snapshot, waits, cause),
-            "advice": advice(snapshot, waits, _listed(names, self.members), self.stuck),
+            "advice": advice(snapshot, waits, _listed(names, self.members), self.stuck, cause),
             "member_count": len(self.members),
             "cause_count": max(len(self.cause), len(cause)),
             "stuck_behind_count": len(self.behind),
@@ -356,7 +351,7 @@ def _stuck(waits: WaitGraph, moves: Booleans) -> _Stuck:
     local = np.full(len(waits.names), -1, np.int64)
     local[nodes] = np.arange(len(nodes))
     source, target = local[waits.graph.owner][waits.graph.alternative], local[waits.graph.target]
-    waiting = _but(source >= 0, waits.graph.satisfied)
+    waiting = (source >= 0) & ~waits.graph.satisfied
     idle = _asleep(waits, moves, waiting)
     from_idle = source[idle]
     among = waiting & (target >= 0)
@@ -412,11 +407,6 @@ def _root_cause(
         chosen[first] = freed[nodes[first]] = True
         freed = movable(whole, freed)
     return members[chosen[members] | ~freed[nodes[members]]]
-
-
-def _but(some: Booleans, others: Booleans) -> Booleans:
-    """`some` without `others`."""
-    return some & ~others if others.any() else some
 
 
 def _asleep(waits: WaitGraph, moves: Booleans, waiting: Booleans) -> Integers:
@@ -489,18 +479,15 @@ def _nothing_blocked() -> dict[str, Any]:
 
 def _all_clear(snapshot: Snapshot, waits: WaitGraph) -> str:
     blocked = np.flatnonzero(waits.blocked & ~waits.undeclared)
-    still = _still_come(waits, blocked) if len(blocked) else _nobody_waits(snapshot)
+    what = (
+        f"{_counted(waits, blocked)} blocked, and what {'it' if len(blocked) == 1 else 'each'} waits for can still come"
+    )
+    still = what if len(blocked) else _nobody_waits(snapshot)
     return f"No deadlock: {still}{_may_still_come(waits)}."
 
 
 def _nobody_waits(snapshot: Snapshot) -> str:
     return "no running call waits" if snapshot.protocol == CALLS else "no machine is blocked"
-
-
-def _still_come(waits: WaitGraph, blocked: Integers) -> str:
-    return (
-        f"{_counted(waits, blocked)} blocked, and what {'it' if len(blocked) == 1 else 'each'} waits for can still come"
-    )
 
 
 def _may_still_come(waits: WaitGraph) -> str:
@@ -568,9 +555,8 @@ def _story(snapshot: Snapshot, evidence: dict[str, Any], waits: WaitGraph, stuck
     """The cycle, or what the first member waits for; then how many are stuck."""
     parts = [cycle_text(snapshot, waits, stuck.cycle, stuck.members[:1])]
     behind = len(stuck.behind)
-    parts.append(
-        f"{_counted(waits, stuck.members)} can never move again" + _in_cores(stuck) + _who_else(evidence, waits, stuck)
-    )
+    cores = f", in {stuck.core_count:,} independent cores" if stuck.core_count > 1 else ""
+    parts.append(f"{_counted(waits, stuck.members)} can never move again{cores}{_who_else(evidence, waits, stuck)}")
     if behind:
         names = [record["machine"] for record in evidence["stuck_behind"]]
         verb = "is" if behind == 1 else "are"
@@ -586,7 +572,3 @@ def _who_else(evidence: dict[str, Any], waits: WaitGraph, stuck: _Stuck) -> str:
     told = set(evidence["cycle"][: LIMITS.cycle_hops] or [evidence["members"][0]["machine"]])
     names = _distinct_names(waits.names, _listed(waits.names, stuck.members))
     return "" if told.issuperset(names) else f" ({listed(names, most=LIMITS.named_members)})"
-
-
-def _in_cores(stuck: _Stuck) -> str:
-    return f", in {stuck.core_count:,} independent cores" if stuck.core_count > 1 else ""

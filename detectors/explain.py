@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ray_snapshot.detectors.common import Integers, is_any_of, listed, texts
+from ray_snapshot.detectors.common import Integers, is_any_of, texts
 from ray_snapshot.detectors.wait_graph import WaitGraph
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import HELD_BY, waker
+from ray_snapshot.names import HELD_BY, listed, waker
 from ray_snapshot.snapshot import Snapshot
 
 ENDED_TASKS = "ended tasks"
@@ -83,11 +83,8 @@ class Node:
     @property
     def call(self) -> str | None:
         """ "Account.deposit"."""
-        if self.method is None:
-            return None
-        return (
-            f"{self.class_name}.{self.method}" if self.class_name and not self.method.startswith("(") else self.method
-        )
+        is_of_class = self.class_name and self.method and not self.method.startswith("(")
+        return f"{self.class_name}.{self.method}" if is_of_class else self.method
 
 
 class About:

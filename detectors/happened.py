@@ -19,8 +19,9 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from ray_snapshot.detectors.common import lasted, listed
+from ray_snapshot.detectors.common import lasted
 from ray_snapshot.detectors.polls import Poll, poll_of
+from ray_snapshot.names import listed
 from ray_snapshot.snapshot import Snapshot
 
 

@@ -5,10 +5,10 @@ Ray lets such a call wait without an end. Who has made it may still act, and giv
 
 from __future__ import annotations
 
-from ray_snapshot.detectors.common import NamedDetector, answer, listed, unsound, with_workers
+from ray_snapshot.detectors.common import NamedDetector, answer, unsound, with_workers
 from ray_snapshot.detectors.pending import roomless
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import LONG_S
+from ray_snapshot.names import LONG_S, listed
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 

@@ -53,7 +53,10 @@ def _of_different(texts: Any, paths: Sequence[JsonPath]) -> list[Any]:
     example = _example(texts)
     if example is None:
         return [None] * len(paths)
-    kinds = [_TYPES.get(type(path.find(example))) if _is_of_names(path) else None for path in paths]
+    of_names = [bool(path.steps) and all(isinstance(step, str) for step in path.steps) for path in paths]
+    kinds = [
+        _TYPES.get(type(path.find(example))) if is_so else None for path, is_so in zip(paths, of_names, strict=True)
+    ]
     types = {path: kind for path, kind in zip(paths, kinds, strict=True) if kind is not None}
     if not types:
         return [None] * len(paths)
@@ -90,10 +93,6 @@ def _column(found: list[Any]) -> Any:
 def may_hold_nulls(texts: Any) -> bool:
     """Whether a null of `arrays_at` may be JSON's null, and not nothing."""
     return _data(texts).find(b"null") >= 0
-
-
-def _is_of_names(path: JsonPath) -> bool:
-    return bool(path.steps) and all(isinstance(step, str) for step in path.steps)
 
 
 def _data(texts: Any) -> bytes:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ray_snapshot.detectors.common import Booleans, NamedDetector, answer, listed, plural, uncovered, unsound
+from ray_snapshot.detectors.common import Booleans, NamedDetector, answer, plural, uncovered, unsound
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.limits import LIMITS
+from ray_snapshot.names import listed
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 

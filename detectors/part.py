@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ray_snapshot.detectors.common import Booleans, at_rest, is_any_of, listed, parties, plural, texts
+from ray_snapshot.detectors.common import Booleans, at_rest, is_any_of, parties, plural, texts
 from ray_snapshot.detectors.groups import absent, members
 from ray_snapshot.detectors.reduction import movable
 from ray_snapshot.detectors.wait_graph import WaitGraph, wait_graph
 from ray_snapshot.limits import LIMITS
+from ray_snapshot.names import listed
 from ray_snapshot.snapshot import Snapshot
 
 Answer = tuple[bool | None, dict[str, Any], str]

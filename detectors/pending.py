@@ -13,23 +13,21 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ray_snapshot.detectors.call_graph import is_call_id
-from ray_snapshot.detectors.common import lasted, listed, positions, texts, with_workers
+from ray_snapshot.detectors.common import at_most, lasted, positions, texts, with_workers
 from ray_snapshot.detectors.room_rows import Demand, demand_of_rows, shown, told
 from ray_snapshot.detectors.room_words import Lack
 from ray_snapshot.detectors.rooms import held_now
 from ray_snapshot.detectors.stores import may_hold_back_tasks
 from ray_snapshot.detectors.unexplained import seconds_since
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import LONG_S, NOT_RECORDED
+from ray_snapshot.names import LONG_S, NOT_RECORDED, listed
 from ray_snapshot.snapshot import Snapshot
 
 
 def why_pending(snapshot: Snapshot) -> list[str]:
     """A line for each kind of calls that have not begun, and each placement group: `pending_lines`, and how many more."""
     lines = [*_without_room(snapshot), *_without_arguments(_argument_waits(snapshot)), *_groups(snapshot)]
-    more = len(lines) - LIMITS.pending_lines
-    shown = [with_workers(snapshot, line) for line in lines[: LIMITS.pending_lines]]
-    return shown + ([f"... and {more:,} more"] if more > 0 else [])
+    return [with_workers(snapshot, line) for line in at_most(lines, LIMITS.pending_lines)]
 
 
 def _argument_waits(snapshot: Snapshot) -> list[dict[str, Any]]:

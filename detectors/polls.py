@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ray_snapshot.detectors.common import lasted, listed, with_statuses
+from ray_snapshot.detectors.common import lasted, with_statuses
 from ray_snapshot.evidence import needs_in
-from ray_snapshot.names import DRIVER, name_ranges
+from ray_snapshot.names import DRIVER, listed, name_ranges
 from ray_snapshot.schema import SNAPSHOT_TABLES
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict

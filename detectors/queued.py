@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.detectors.common import is_any_of, lasted, listed, plural, positions, texts
+from ray_snapshot.detectors.common import at_most, is_any_of, lasted, plural, positions, texts
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import LONG_S
+from ray_snapshot.names import LONG_S, listed
 from ray_snapshot.snapshot import Snapshot
 
 
@@ -31,8 +31,7 @@ def why_queued(snapshot: Snapshot, told: Collection[tuple[str, str]] = ()) -> li
             is_blocked = row["target"] in _told(snapshot, "blocked_loops")
             why = "the event loop is blocked" if is_blocked else "every slot is taken"
             lines.append(_line(snapshot.started_at, row, why, holders))
-    more = len(lines) - LIMITS.queued_lines
-    return lines[: LIMITS.queued_lines] + ([f"... and {more:,} more"] if more > 0 else [])
+    return at_most(lines, LIMITS.queued_lines)
 
 
 def all_taken(snapshot: Snapshot, machines: Collection[str]) -> dict[tuple[str, str | None], list[dict[str, Any]]]:

@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow.compute as pc
 
 from ray_snapshot.adding import total
-from ray_snapshot.detectors.common import answer, check_name, listed, parties, uncovered, unsound
+from ray_snapshot.detectors.common import answer, check_name, parties, uncovered, unsound
 from ray_snapshot.detectors.groups import absent, check_group, is_pattern, members
 from ray_snapshot.detectors.holdings import CONSTRUCTOR, Holdings, StatePath, check_state_path, in_machines, labels
 from ray_snapshot.detectors.json_path import MISSING
 from ray_snapshot.detectors.ledger import amount_of
 from ray_snapshot.errors import SettingError
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import noun_of
+from ray_snapshot.names import listed, noun_of
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from ray_snapshot.detectors.common import Integers, is_any_of, listed, unobserved
+from ray_snapshot.detectors.common import Integers, is_any_of, unobserved
 from ray_snapshot.detectors.explain import (
     CALLED_AT,
     ENDED_TASKS,
@@ -24,12 +24,13 @@ from ray_snapshot.detectors.explain import (
 from ray_snapshot.detectors.happened import died_behind, ended_threads, restarted
 from ray_snapshot.detectors.wait_graph import WaitGraph
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import HELD_BY, name_ranges
+from ray_snapshot.names import HELD_BY, listed, name_ranges
 from ray_snapshot.snapshot import Snapshot
 
 
-def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integers) -> list[str]:
-    """What a person can change so that the calls among `members` (the cores) get on; `stuck`: all that cannot move."""
+def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integers, cause: Integers) -> list[str]:
+    """What a person can change so that the calls among `members` (the cores) get on; `stuck`: all that cannot move; `cause`:
+    who keeps all others."""
     calls = members[members >= waits.first_call]
     if not len(calls):
         return []
@@ -55,11 +56,11 @@ def advice(snapshot: Snapshot, waits: WaitGraph, members: Integers, stuck: Integ
         if change:
             sites = changes.setdefault(change, {}).setdefault(str((who if _WHO in change else target).call), [])
             sites += filter(None, [who.call_site])
+    if parked and not changes:
+        return _of_parked(about, [node for node in parked if node in cause])[: LIMITS.advice]
     if waiting:
         return [_told(change, calls) for change, calls in changes.items()][: LIMITS.advice]
     never = set(stuck.tolist())
-    if parked:
-        return _of_parked(about, parked)[: LIMITS.advice]
     return [_impossible(about, node, never) for node in calls.tolist()[: LIMITS.advice]]
 
 
@@ -94,7 +95,7 @@ def _change(about: About, node: int, call: int) -> str:
     gates, gate = about.waits.calls.gates, _gate(about.waits, call)
     who, target = about.nodes[node], about.nodes[call]
     if gates.exclusive[gate] >= 0:
-        return _TARGET + _after(about, gate, target)
+        return _after(about, gate, target)
     actor = target.class_name or target.machine
     group = gates.group_names[gates.group[gate]]
     bound = f"max_concurrency of {actor}" if group is None else f"the bound of concurrency group {group} of {actor}"
@@ -151,16 +152,16 @@ def _parked_at(about: About, machine: str) -> list[int]:
 
 def _after(about: About, gate: int, target: Node) -> str:
     """The advice where one call keeps all others out."""
+    keeper = about.nodes.get(about.waits.first_call + int(about.waits.calls.gates.exclusive[gate]), target)
+    place = _placed(keeper) if keeper is not target else target.machine
     if is_constructor(about, gate):
-        when = f" can begin only when the constructor of {target.machine} has returned: "
-        then = f"wait in a method that is called afterwards, not in {target.class_name}.__init__."
-    else:
-        when = f" can begin only when the event loop of {target.machine} is free: "
-        nodes = (about.nodes[one] for one in about.alternatives if about.nodes[one].machine == target.machine)
-        is_in = next((one for one in nodes if one.primitive and not one.primitive.startswith("asyncio.")), None)
-        in_a_thread = is_in and f"let {is_in.call} wait in a thread (await asyncio.to_thread(...))."
-        then = in_a_thread or "await the reply there instead of ray.get."
-    return when + then
+        return (
+            f"Wait in a method that is called afterwards, not in {place}: {_TARGET} begins only when that has returned."
+        )
+    needs = f"it keeps the event loop that {_TARGET} needs."
+    if keeper.primitive and not keeper.primitive.startswith("asyncio."):
+        return f"Let {place} wait in a thread (await asyncio.to_thread(...)): {needs}"
+    return f"Await the reply in {place} instead of ray.get (`await ref`, in an async method): {needs}"
 
 
 def _of_parked(about: About, parked: list[int]) -> list[str]:
@@ -174,8 +175,31 @@ def _of_parked(about: About, parked: list[int]) -> list[str]:
     lines = [f"{held} {listed(sorted(awaited))}: {then}{order}." for (held, then), awaited in holding.items()]
     rest = [one for node in parked if not (one := about.nodes[node]).holder]
     if len({one.machine for one in rest}) > 1 and all(one.primitive.startswith(_LOCKS) for one in rest):
-        lines.append(f"Take {listed(dict.fromkeys(one.machine for one in rest))} in the same order everywhere.")
-    return lines
+        return [*lines, f"Take {listed(dict.fromkeys(one.machine for one in rest))} in the same order everywhere."]
+    by_change: dict[str, dict[str, None]] = {}
+    for one in rest:
+        if change := next((text for kind, text in _WAKERS.items() if kind in one.primitive), None):
+            how = "inside asyncio.timeout(seconds)" if one.primitive.startswith("asyncio.") else "with timeout=seconds"
+            by_change.setdefault(f"{change}; or wait {how}.", {})[_placed(one)] = None
+    return [*lines, *(change.format(listed(places)) for change, places in by_change.items())]
+
+
+_WAKERS = {
+    "Future.result": "Let no work of an executor wait for other work of it ({}), or give it more threads (max_workers)",
+    "Queue.put": "Take items while {} puts more in, or give its queue a larger maxsize",
+    "Queue.get": "Put an item in before the caller of {} waits, and a last one when no more come",
+    "Queue.join": "Call task_done() for each item of the queue of {}",
+    "Semaphore": "Release each permit of {} where it was taken (`with`, or in a `finally`)",
+    "Lock": "Release the lock of {} where it was taken (`with`, or in a `finally`)",
+    "Barrier": "Let as many call {} as the barrier has parties",
+    "Condition": "Notify the condition of {} whenever what it waits for may be true",
+    "Event": "Set the event of {} before its callers wait, and after an error too (`finally`)",
+}
+"""By part of the name of what a call waits on: what is to be changed so that something wakes it."""
+
+
+def _placed(node: Node) -> str:
+    return f"{node.call} ({node.call_site})" if node.call_site else str(node.call)
 
 
 def _holder_of_lock(about: About, node: int) -> tuple[str, str, str] | None:
@@ -186,12 +210,17 @@ def _holder_of_lock(about: About, node: int) -> tuple[str, str, str] | None:
         return None
     place, among = (mine.machine, *mine.holders), ((other, about.nodes[other]) for other in about.alternatives)
     nodes = [other for other, one in among if one.is_running and (one.machine, one.method) == place]
+    lock = mine.primitive.partition(HELD_BY)[0]
+    then = f"leave the `{'async ' * lock.startswith('asyncio.')}with` before that wait"
+    if not nodes:  # a thread, or a task of asyncio
+        return f"{mine.holder} holds {lock} while it", then, "waits"
     if len({about.nodes[other].call_site for other in nodes}) != 1 or about.nodes[nodes[0]].holder:
         return None
-    lock = mine.primitive.partition(HELD_BY)[0]
-    held = f"{mine.holder} holds {lock} while it waits{about.nodes[nodes[0]].place} for"
-    then = f"leave the `{'async ' * lock.startswith('asyncio.')}with` before that wait"
-    return held, then, awaited_text(about, nodes[0])
+    return (
+        f"{mine.holder} holds {lock} while it waits{about.nodes[nodes[0]].place} for",
+        then,
+        awaited_text(about, nodes[0]),
+    )
 
 
 _LOCKS = ("asyncio.Lock", "asyncio.Semaphore", "asyncio.BoundedSemaphore")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ray_snapshot.detectors.common import NamedDetector, answer, listed
+from ray_snapshot.detectors.common import NamedDetector, answer
 from ray_snapshot.detectors.happened import restart_loops
 from ray_snapshot.limits import LIMITS
+from ray_snapshot.names import listed
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 

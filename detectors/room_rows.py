@@ -15,8 +15,9 @@ import pyarrow as pa
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from ray_snapshot.detectors.common import Integers, integers, is_any_of, listed, texts
+from ray_snapshot.detectors.common import Integers, integers, is_any_of, texts
 from ray_snapshot.errors import DetectorError
+from ray_snapshot.names import listed
 from ray_snapshot.snapshot import Snapshot
 
 UNIT = 10_000
@@ -115,6 +116,8 @@ class Told:
     """Why room may come all the same."""
     outside_stays: bool = False
     """Whether what is not watched keeps what it holds (`outside_room`); else it holds nothing."""
+    classes: Mapping[str, str] = field(default_factory=dict)
+    """By machine that holds something: its class; "" of a plain task."""
 
 
 _STRICT = ConfigDict(strict=True, extra="ignore")
@@ -215,11 +218,21 @@ def told(snapshot: Snapshot, *, is_of_now: bool = False) -> Told:
         {row["group"]: _group(row) for row in rows["groups"]},
         (
             *(_holder(row, computes=row["machine"] in computing) for row in rows["holders"]),
-            *map(_outsider, rows.get("outside", ())),
+            *(
+                Holder(outsider(one), one["node"], _units(one["amounts"]), False, (), {}, True, is_outside=True)
+                for one in rows.get("outside", ())
+            ),
         ),
         tuple(rows["unsure"]),
         rows.get("outside_stays", False),
+        _classes(snapshot, [row["machine"] for row in rows["holders"]]),
     )
+
+
+def _classes(snapshot: Snapshot, names: list[str]) -> dict[str, str]:
+    machines = snapshot.tables["machines"].select(["machine", "class_name"])
+    found = machines.filter(pa.array(is_any_of(machines["machine"], *names)))
+    return dict(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
 def _refused(snapshot: Snapshot, place: str, reason: str) -> DetectorError:
@@ -270,10 +283,6 @@ def _holder(row: _HolderRow, *, computes: bool) -> Holder:
     }
     known = None if by is None else tuple(by)
     return Holder(row["machine"], row["node"], amounts, row["task"], known, devices, row["checked"])
-
-
-def _outsider(row: _OutsideRow) -> Holder:
-    return Holder(outsider(row), row["node"], _units(row["amounts"]), False, (), {}, True, is_outside=True)
 
 
 def outsider(row: Mapping[str, Any]) -> str:

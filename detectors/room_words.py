@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 
 import numpy as np
 
-from ray_snapshot.detectors.common import Integers, listed
+from ray_snapshot.detectors.common import Integers, at_most, held_texts
 from ray_snapshot.detectors.room_rows import UNIT, Amounts, Demand, Group, shown
 from ray_snapshot.detectors.rooms import State, fits
 from ray_snapshot.limits import LIMITS
+from ray_snapshot.names import listed, name_ranges
 
 
 class Lack:
@@ -126,14 +127,13 @@ class Lack:
             return f", and no node has more than {shown({name: self._most(name) for name in self._nowhere()})}"
         if self._spread:
             return f", on {self._spread}"
-        shares = [
-            f"{self.state.told.holders[one].machine} holds {self._of_total(self._part_of(one))}" for one in self.holders
-        ]
-        shares += [self._reservation(key) for key in self.groups]
-        more = " and so on" if len(shares) > LIMITS.named_shares else ""
+        holding: dict[str, list[str]] = {}
+        for one in self.holders:
+            holding.setdefault(self._of_total(self._part_of(one)), []).append(self.state.told.holders[one].machine)
+        shares = held_texts(holding) + [self._reservation(key) for key in self.groups]
         if not shares and self.group is not None and not self.is_within:
             shares = [f"all nodes together have {shown(self.total)}"]
-        return f", and {'; '.join(shares[: LIMITS.named_shares])}{more}" if shares else ""
+        return f", and {'; '.join(at_most(shares, LIMITS.named_shares, ''))}" if shares else ""
 
     def _of_total(self, part: dict[str, int]) -> str:
         return ", ".join(f"{name} {amount / UNIT:g} of {self.total[name] / UNIT:g}" for name, amount in part.items())
@@ -142,9 +142,13 @@ class Lack:
         group = self.state.told.groups[key]
         mine = {name: amount for name, amount in group.whole.items() if name in self.scarce}
         inside = [self.state.told.holders[one].machine for one in self.state.inside.get(key, [])]
-        who = listed(inside or group.owners) or "its owner"
+        who = inside or list(group.owners) or ["its owner"]
         name = group.text if inside and inside != list(group.owners) else f"placement group {group.name}"
-        return f"{who} holds {self._of_total(mine)} by {name}"
+        return f"{name_ranges(who)} {_verb(who)} {self._of_total(mine)} by {name}"
+
+    def _kind(self, machine: str) -> str:
+        """The class or function: "Trainer" of Trainer-0, or of `left`."""
+        return self.state.told.classes.get(machine) or machine.rpartition("-")[0] or machine
 
     # ---- what to change --------------------------------------------------------------------------------------------
 
@@ -157,7 +161,7 @@ class Lack:
         where = f"placement group {self.group.name}" if self.is_within and self.group is not None else "a node"
         more = f"give {where} {shown(self._missing())} more"
         holders = [self.state.told.holders[one] for one in self.holders]
-        tasks = list(dict.fromkeys(_kind(one.machine) for one in holders if one.is_task))
+        tasks = list(dict.fromkeys(self._kind(one.machine) for one in holders if one.is_task))
         actors = [one for one in self.holders if not self.state.told.holders[one].is_task]
         steps = ([self._without_holding(tasks)] if tasks else []) + ([self._of_actors(actors)] if actors else [])
         if not steps and self.groups:
@@ -189,20 +193,23 @@ class Lack:
 
     def _missing(self) -> dict[str, int]:
         """What is short for all of them together, or for one that gives it back."""
-        others = max(0, len(self._unborn()) - 1)
+        is_kept = self.group is not None and not self.is_within  # a group keeps its room until it is removed
+        groups = [one for one in self.state.told.groups.values() if not one.is_created and one.whole == self.needs]
+        others = max(0, len(groups if is_kept else self._unborn()) - 1)
         return {name: amount + others * self.needs[name] for name, amount in (self.short or self.needs).items()}
 
     def _of_actors(self, actors: list[int]) -> str:
         names = [self.state.told.holders[one].machine for one in actors]
         less = "num_cpus=0" if self.scarce == ["CPU"] else "less of it"
-        kinds, verb = list(dict.fromkeys(map(_kind, names))), "holds" if len(names) == 1 else "hold"
+        kinds, holding = list(dict.fromkeys(map(self._kind, names))), f"({name_ranges(names)} {_verb(names)} it)"
         unborn = self._unborn()
         if any(len(unborn) * self.needs[name] > self.total[name] for name in self.scarce):  # with nothing held, too
-            every = listed(list(dict.fromkeys([*kinds, *map(_kind, unborn)])))
-            return f"give {every} {less} ({listed(names)} {verb} it)"
+            every = listed(list(dict.fromkeys([*kinds, *map(self._kind, unborn)])))
+            return f"give {every} {less} {holding}"
         is_idle = self.state.rooms.rests(actors[0])
-        rest = "end it when it is done" if is_idle else f"let {listed(kinds)} wait for nothing that needs room"
-        return f"give {listed(kinds)} {less} ({listed(names)} {verb} it), {rest}"
+        those = "it when it is done" if len(names) == 1 else "those that are done"
+        rest = f"end {those}" if is_idle else f"let {listed(kinds)} wait for nothing that needs room"
+        return f"give {listed(kinds)} {less} {holding}, {rest}"
 
     def _of_groups(self) -> str:
         """Where others have reserved what is needed."""
@@ -217,6 +224,8 @@ class Lack:
         return f"{groups[key].text} holds what is needed: {self._of_group(key)}"
 
     def _of_group(self, key: str) -> str:
+        if self.group is not None and not self.is_within and self.state.inside.get(key):
+            return "make it with these bundles, too, in place of another group"
         if self.state.inside.get(key):
             return "run it in that group, with a bundle for it"
         if self.group is None and any(fits(self.needs, bundle) for bundle in self.state.told.groups[key].bundles):
@@ -229,6 +238,5 @@ def _there(count: int) -> str:
     return f"there is {count}" if count == 1 else f"there are {count:,}"
 
 
-def _kind(machine: str) -> str:
-    """The class or function: "Trainer" of Trainer-0."""
-    return machine.rpartition("-")[0] or machine
+def _verb(names: Sized) -> str:
+    return "holds" if len(names) == 1 else "hold"

@@ -10,6 +10,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from ray_snapshot.detectors.common import at_most
 from ray_snapshot.errors import DetectorError
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.snapshot import Snapshot
@@ -76,8 +77,7 @@ def _line(row: _StoreRow, now: float) -> str:
         found += f"; tasks that run keep {_bytes(row['arguments'])} of arguments there until they end"
     owners = sorted(row["owners"], key=lambda one: (-one["size"], -one["spilled_size"], one["machine"]))
     if owners:
-        found += f"; the largest owners: {'; '.join(map(_owner, owners[: LIMITS.store_owners]))}"
-        found += f"; and {len(owners) - LIMITS.store_owners:,} more" if len(owners) > LIMITS.store_owners else ""
+        found += f"; the largest owners: {'; '.join(at_most([*map(_owner, owners)], LIMITS.store_owners, ''))}"
     return found + (f"; {row['not_looked_at']:,} refs were not looked at" if row["not_looked_at"] else "")
 
 

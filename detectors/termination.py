@@ -20,7 +20,6 @@ from ray_snapshot.detectors.common import (
     check_name,
     is_any_of,
     lasted,
-    listed,
     parties,
     plural,
     positions,
@@ -33,7 +32,7 @@ from ray_snapshot.detectors.groups import check_group, is_pattern
 from ray_snapshot.detectors.part import judge_part
 from ray_snapshot.errors import SettingError
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import CALLS, DRIVER
+from ray_snapshot.names import CALLS, DRIVER, listed
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 

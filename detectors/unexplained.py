@@ -14,11 +14,14 @@ from ray_snapshot.detectors.common import lasted
 from ray_snapshot.names import NO_CALL
 from ray_snapshot.snapshot import Snapshot
 
-_OF_OBJECTS = (
-    "No watched call gives what was made before watching began, what a process makes that is not watched, ready() of a"
+_REMEDIES = {
+    NO_CALL: "No watched call gives what was made before watching began, what a process makes that is not watched, ready() of a"
     " placement group, and what ray.put has made. Ray keeps that for the refs that it has counted: give the ref itself along"
-    " (as an argument, a reply, or inside one), not its bytes or its id, and let the process live that has made it."
-)
+    " (as an argument, a reply, or inside one), not its bytes or its id, and let the process live that has made it.",
+    "the opening of ": "Open its other end, too, if that is a named pipe: open() waits for that (not with os.O_NONBLOCK).",
+    "has ended": "Wait with a timeout, and look meanwhile whether the child process lives (`poll()`, `exitcode`).",
+}
+"""By part of what a wait is for: what a person can do."""
 
 
 class Unexplained(NamedTuple):
@@ -50,7 +53,7 @@ class Unexplained(NamedTuple):
     @property
     def remedies(self) -> list[str]:
         """What a person can do about it."""
-        return [_OF_OBJECTS] if self.what == NO_CALL else []
+        return [text for part, text in _REMEDIES.items() if part in self.what]
 
 
 def unexplained(snapshot: Snapshot) -> list[Unexplained]:

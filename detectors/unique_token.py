@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ray_snapshot.adding import total
-from ray_snapshot.detectors.common import answer, check_name, listed, uncovered, unsound
+from ray_snapshot.detectors.common import answer, check_name, uncovered, unsound
 from ray_snapshot.detectors.holdings import (
     Holdings,
     StatePath,
@@ -25,7 +25,7 @@ from ray_snapshot.detectors.holdings import (
 )
 from ray_snapshot.detectors.json_path import MISSING
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import noun_of
+from ray_snapshot.names import listed, noun_of
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 

@@ -178,7 +178,7 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
         graph=graph,
         blocked=blocked | undeclared,
         undeclared=undeclared,
-        inner=_inner(nodes, by_calls) & ~blocked,
+        inner=((np.arange(nodes.count) >= nodes.first_call) | nodes.flags(by_calls.owner)) & ~blocked,
         stopped=status["stopped"],
         passive=status["passive"] & ~resting,
         resting=resting,
@@ -188,13 +188,9 @@ def wait_graph(snapshot: Snapshot) -> WaitGraph:
         calls=nodes.calls,
         first_call=nodes.first_call,
         recorded_count=nodes.recorded_count,
-        rooms=_rooms(snapshot, nodes),
+        rooms=placed(snapshot, nodes.calls.told, nodes.names[: nodes.recorded_count], nodes.calls, nodes.first_call),
         lacks={},
     )
-
-
-def _rooms(snapshot: Snapshot, nodes: _Nodes) -> Rooms:
-    return placed(snapshot, nodes.calls.told, nodes.names[: nodes.recorded_count], nodes.calls, nodes.first_call)
 
 
 def _nodes(snapshot: Snapshot) -> _Nodes:
@@ -229,10 +225,6 @@ def _unhindered(nodes: _Nodes, rows: _Rows, blocked: Booleans) -> Booleans:
         unborn = (nodes.calls.machine < 0) & nodes.flags(rows.owner)[nodes.first_call :]  # these wait for arguments
         found[nodes.first_call :] |= nodes.calls.unhindered & ~unborn
     return found
-
-
-def _inner(nodes: _Nodes, by_calls: _Rows) -> Booleans:
-    return (np.arange(nodes.count) >= nodes.first_call) | nodes.flags(by_calls.owner)
 
 
 def _status(snapshot: Snapshot, word: str, node_count: int) -> Booleans:

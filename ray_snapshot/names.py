@@ -126,13 +126,20 @@ def run_of_watch(run_id: str) -> str:
 
 
 _NUMBERED = re.compile(r"(.*?)(\d{1,18})")
-_MOST = 8
-"""So many names, and ranges of one name, are listed."""
+_MOST, _FEW, _LONG = 8, 3, 80
+"""So many names, and ranges of one name, are listed; the second, if all have more characters than the third."""
 
 
 def noun_of(protocol: str | None) -> str:
     """What a machine is called: "actor" where an app is watched."""
     return "actor" if protocol == CALLS else "machine"
+
+
+def listed(names: Iterable[Any], count: int | None = None, most: int = 3, mark: str = ", ") -> str:
+    """ "a, b, c and 4 more" of `names`, of which there are `count` in all."""
+    shown = list(names)
+    rest = (len(shown) if count is None else count) - min(most, len(shown))
+    return mark.join(str(name) for name in shown[:most]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 _OF_ACTORS = {
@@ -173,8 +180,9 @@ def name_ranges(names: Iterable[str], more: int = 0) -> str:
             runs.append(f"{first}-{last}" if last > first else f"{first}")
         rest = f" and {len(runs) - _MOST:,} more" if len(runs) > _MOST else ""
         found.append(f"{prefix}[{','.join(runs[:_MOST])}{rest}]")
-    more = max(0, more) + max(0, len(found) - _MOST)
-    return ", ".join(sorted(found)[:_MOST]) + (f" and {more:,} more" if more else "")
+    found.sort()
+    most = _MOST if sum(map(len, found[:_MOST])) <= _LONG else _FEW
+    return listed(found, max(0, more) + len(found), most)
 
 
 A_REPLY = "a reply of "
@@ -186,8 +194,7 @@ def waker(names: Iterable[str], more: int = 0) -> str:
     known = [*names]
     replies = name_ranges(name.removeprefix(A_REPLY) for name in known if name.startswith(A_REPLY))
     callers = name_ranges((name for name in known if " " not in name), more).rpartition(", ")
-    parts = [f"a call of {' or '.join(filter(None, callers[::2]))}"] * any(callers) + [A_REPLY + replies] * bool(
-        replies
-    )
+    parts = [f"a call of {' or '.join(filter(None, callers[::2]))}"] * any(callers)
+    parts += [A_REPLY + replies] * bool(replies)
     parts += [name for name in known if " " in name and not name.startswith(A_REPLY)]
     return f"{', or '.join(parts)} to wake it" if parts else "something to wake it, and no call can begin there"

@@ -24,6 +24,7 @@ from ray_snapshot.errors import HistoryFormatError, InconsistentCutError, Settin
 from ray_snapshot.json_text import parsed_json
 from ray_snapshot.large_columns import in_order
 from ray_snapshot.name_index import NameIndex, Words
+from ray_snapshot.names import listed
 from ray_snapshot.schema import DEFAULTS, SNAPSHOT_TABLES
 from ray_snapshot.shapes import Shape
 
@@ -396,8 +397,7 @@ class Snapshot:
         if problems:
             design = f" ({self.protocol}: by design)" if self.repeats_by_design and not self.faults() else ""
             raise InconsistentCutError(
-                f"snapshot {self.snapshot_id} is no consistent cut{design}: {'; '.join(problems[:3])}"
-                + (f"; and {len(problems) - 3} more" if len(problems) > 3 else ""),
+                f"snapshot {self.snapshot_id} is no consistent cut{design}: {listed(problems, mark='; ')}",
                 snapshot_id=self.snapshot_id,
                 problems=problems,
             )
@@ -558,9 +558,4 @@ def _table(name: str, rows: list[dict[str, Any]], snapshot_id: str, run_id: str)
 
 
 def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    return (
-        ", ".join(map(repr, listed[:5])) + (f" and {len(listed) - 5} more" if len(listed) > 5 else "")
-        if listed
-        else "none"
-    )
+    return listed(map(repr, names), most=5) or "none"

@@ -86,11 +86,14 @@ def test_a_machine_without_a_class_is_in_its_method() -> None:
 def test_a_tree_begins_with_those_that_nobody_waits_for_and_closes_each_cycle() -> None:
     rows = [{"machine": one, "on_machine": on, "satisfied": False} for one, on in (("a", "b"), ("b", "a"), ("c", "a"))]
     rows.append({"machine": "d", "on_machine": "a", "satisfied": True})
+    rows.append({"machine": "e", "call_id": "c/0/e/1", "on_machine": None, "text": "waits in open", "satisfied": False})
     assert wait_tree(rows, {("c", None): "c in main"}) == [
         "c in main",
         "  waits for a",
         "    waits for b",
         "      waits for a  <- a cycle: it waits for itself",
+        "e",
+        "  waits in open",
     ]
 
 
@@ -258,6 +261,8 @@ def test_actors_that_stand_alike_are_one_line_and_the_odd_one_comes_first() -> N
     ]
     alike = [{"machine": f"w-{n}", "method": "go", "waits_for": ["a-0"], "call_site": "a.py:1"} for n in range(11)]
     assert wait_lines(alike) == ["    w-[0-10] (11) in go (a.py:1) waits for a-0"]
+    parties = [{**alike[0], "machine": f"party-of-{name}"} for name in ("ada", "bob", "cy")]
+    assert wait_lines(parties) == ["    party-of-ada, party-of-bob, party-of-cy (3) in go (a.py:1) waits for a-0"]
     odd = [{**one, "call_site": f"b.py:{number}"} for number, one in enumerate(alike)]
     many = [{**alike[0], "machine": f"w-{n}"} for n in range(1_000)]
     told = wait_lines([*odd, *many])

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from ray_snapshot import names
 from ray_snapshot.spark_jobs.engine.request import TRUST
 
 Trust = Annotated[bool, typer.Option("--trust", help=TRUST)]
@@ -33,6 +34,4 @@ def listed(named: Collection[str]) -> str:
     """Names from a history, for a person: few, and without control characters."""
     from ray_snapshot.views.tables import one_line
 
-    shown = sorted(named)[:_MOST_NAMED]
-    more = f" and {len(named) - len(shown)} more" if len(named) > len(shown) else ""
-    return one_line(", ".join(name[:200] for name in shown)) + more
+    return one_line(names.listed((name[:200] for name in sorted(named)), most=_MOST_NAMED))

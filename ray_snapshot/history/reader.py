@@ -27,7 +27,7 @@ from ray_snapshot.history.stored_rows import StoredRows
 from ray_snapshot.history.verification import verify
 from ray_snapshot.history.whole_snapshots import WholeSnapshots
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import EDITED
+from ray_snapshot.names import EDITED, listed
 from ray_snapshot.schema import ADDED_LATER, TABLES
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import READY_MADE
@@ -404,8 +404,7 @@ class History:
         if any(item.startswith(wanted) for item in known) if what == "run" else wanted in known:
             return
         close = difflib.get_close_matches(wanted, known, 1)
-        more = f" and {len(known) - LIMITS.named_systems} more" if len(known) > LIMITS.named_systems else ""
-        there = f"there are: {', '.join(known[: LIMITS.named_systems])}{more}" if known else "there are none yet"
+        there = f"there are: {listed(known, most=LIMITS.named_systems)}" if known else "there are none yet"
         hint = f"did you mean {close[0]}? " if close else ""
         raise HistoryNotFoundError(
             f"nothing of {what} {wanted!r} in the history {self.path}; {hint}{there}", path=str(self.path)

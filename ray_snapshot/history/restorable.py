@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ray_snapshot.errors import NotRestorableError
+from ray_snapshot.names import listed
 
 if TYPE_CHECKING:
     from ray_snapshot.history.reader import History
@@ -13,11 +14,8 @@ if TYPE_CHECKING:
 
 def not_restorable(snapshot_id: str, obstacles: list[str]) -> NotRestorableError:
     """The error that says why a snapshot cannot be restored."""
-    more = f"; and {len(obstacles) - 3} more" if len(obstacles) > 3 else ""
-    return NotRestorableError(
-        f"snapshot {snapshot_id} cannot be restored: {'; '.join(obstacles[:3]) or 'it was given up'}{more}",
-        obstacles=obstacles,
-    )
+    why = listed(obstacles, mark="; ") or "it was given up"
+    return NotRestorableError(f"snapshot {snapshot_id} cannot be restored: {why}", obstacles=obstacles)
 
 
 def check(history: History, found: Snapshot) -> None:

@@ -17,6 +17,7 @@ from ray_snapshot.names import HELD_BY, LONG_S
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import SUSPECTED, Verdict, evaluate
 from ray_snapshot.views.report import (
+    broken,
     chain,
     deadlock_report,
     first_run,
@@ -24,6 +25,7 @@ from ray_snapshot.views.report import (
     happened_lines,
     machine_place,
     open_waits,
+    remedy_lines,
     short_sites,
     wait_tree,
 )
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
 HEALTHY, DEADLOCK, UNKNOWN = 0, 3, 4
 
 _OF_A_CHILD = "child process "
-_LONG = 160
-"""Characters of a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +81,17 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
         if (since := _waiting_since(snapshot, first.evidence["members"])) is not None:
             lines.append(f"  the last of these waits began at {since:%H:%M:%S}, {lasted(_age(snapshot, since))} ago")
         pending = [_without(line, first.evidence) for line in pending]
-    quiet = {item.name for item in detectors[1:] if item.alarm_when is True}
+    quiet = {item.name for item in detectors[1:] if item.alarm_when is True or is_reported}
     shown = [
         one
         for one in verdicts[is_reported:]
         if (one.holds is not False or one.detector not in quiet or one.evidence.get("groups"))
         and not _is_in(one, first.evidence)
     ]
-    lines += [line for one in shown for line in _parts(f"  {one.detector}: {short_sites(one.sentence)}")]
+    lines += [line for one in shown for line in broken(f"  {one.detector}: {short_sites(one.sentence)}")]
     if first.holds is None:
         own = () if first.evidence.get("members") else first.evidence.get("advice", ())
-        lines += [f"  to do: {text}" for text in dict.fromkeys([*own, *remedies(objects)])]
+        lines += remedy_lines([*own, *remedies(objects)])
     tree = [f"    {with_workers(snapshot, line)}" for line in _tree(snapshot, objects, all_taken)]
     lines += ["  who waits for whom:", *tree] if tree else ["  nothing waits for anything"]
     if (still_s := seconds_still(snapshot)) is not None and still_s >= LONG_S:
@@ -105,17 +105,6 @@ def diagnosis(snapshot: Snapshot) -> Diagnosis:
     if uncovered := unobserved(item for name in ("uncovered", "apart") for item in snapshot.coverage.get(name, ())):
         lines.append(with_workers(snapshot, short_sites(f"  not observed: {', '.join(uncovered)}")))
     return Diagnosis(verdicts, lines, code)
-
-
-def _parts(sentence: str) -> list[str]:
-    """A sentence in lines, broken between its parts."""
-    first, *parts = sentence.split("; ")
-    lines = [first]
-    for part in parts:
-        is_long = len(lines[-1]) + len(part) >= _LONG
-        lines[-1] += ";" if is_long else f"; {part}"
-        lines += [f"    {part}"] * is_long
-    return lines
 
 
 def concerned(snapshot: Snapshot, verdict: Verdict) -> list[str]:

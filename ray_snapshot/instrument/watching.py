@@ -25,7 +25,7 @@ from ray_snapshot.instrument.raising import Raiser
 from ray_snapshot.instrument.watcher.recovering import Limits
 from ray_snapshot.instrument.watcher.watcher import WatcherActor
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import CALLS, NAMESPACE, PREFIX, check_system_name
+from ray_snapshot.names import CALLS, NAMESPACE, PREFIX, check_system_name, listed
 from ray_snapshot.pace import Every
 from ray_snapshot.runtime import shutting_down
 from ray_snapshot.runtime.analyst.inside import AnalystInside
@@ -35,7 +35,6 @@ from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.joining import WATCHES, say_apart
 from ray_snapshot.runtime.restoring import Wanted, is_to_be_restored
 from ray_snapshot.runtime.service.config import ServiceConfig
-from ray_snapshot.runtime.service.directory import listed
 from ray_snapshot.runtime.session import Session
 from ray_snapshot.runtime.settings import Settings, WatchSettingsGiven, detectors_of, seconds_of, settings_of
 from ray_snapshot.stderr import LOGGER, say

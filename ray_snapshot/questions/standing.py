@@ -7,7 +7,7 @@ of its answers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -289,7 +289,7 @@ def _is_awake(one: Judgement) -> bool:
 def _present(answers: Sequence[Judgement]) -> dict[str, Any]:
     """The last answer, and since when it stands."""
     last = since = answers[-1]
-    for one in reversed(list(_same_generation(answers))):
+    for one in reversed([one for one in answers if one.generation == last.generation]):
         if one.holds is not last.holds:
             break
         since = one
@@ -301,10 +301,6 @@ def _present(answers: Sequence[Judgement]) -> dict[str, Any]:
         "since_seconds": _seconds(since.started_at, last.started_at),
         "last_id": last.snapshot_id,
     }
-
-
-def _same_generation(answers: Sequence[Judgement]) -> Iterator[Judgement]:
-    return (one for one in answers if one.generation == answers[-1].generation)
 
 
 def _seconds(first: datetime, last: datetime) -> float:

@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from ray_snapshot import __version__
 from ray_snapshot.detectors import Deadlock, Termination
-from ray_snapshot.detectors.common import listed, plural, unsound
+from ray_snapshot.detectors.common import at_most, plural, unsound
 from ray_snapshot.errors import HistoryNotFoundError
 from ray_snapshot.evidence import names, names_in, records
 from ray_snapshot.history import History
-from ray_snapshot.names import noun_of, word_for
+from ray_snapshot.names import listed, noun_of, word_for
 from ray_snapshot.reports.machines import MOST_CARDS, Card, cards, concerned
 from ray_snapshot.reports.past import Past, past
 from ray_snapshot.reports.texts import cut, distinct, plain, pretty
@@ -168,7 +168,8 @@ def _level(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _headline(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> str:
-    if alarms := distinct(_alarm_words(row) for row in verdicts if row["alarm"]):
+    told = ((row["detector"], " does not hold" * (not row["holds"])) for row in verdicts if row["alarm"])
+    if alarms := distinct(plain("".join(one)) for one in told):
         return cut(f"{snapshot.system}: {', '.join(alarms[:5])}", 200)
     if (reason := unsound(snapshot)) is not None:
         return f"{snapshot.system}: nothing can be told, {plain(reason)}"
@@ -176,10 +177,6 @@ def _headline(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> str:
     if "deadlock" in unknown:
         return f"{snapshot.system}: whether it is deadlocked cannot be told"
     return f"{snapshot.system}: no alarm" + (f"; {', '.join(unknown[:5])} cannot be told" if unknown else "")
-
-
-def _alarm_words(row: Mapping[str, Any]) -> str:
-    return plain(row["detector"] if row["holds"] else f"{row['detector']} does not hold")
 
 
 def facts(snapshot: Snapshot) -> list[tuple[str, str]]:
@@ -222,9 +219,7 @@ def gaps(snapshot: Snapshot, verdicts: Sequence[Mapping[str, Any]]) -> list[str]
     for row in verdicts:
         if row["holds"] is None:
             found += [f"{row['detector']} depends on: {text}" for text in names(evidence_of(row, "depends_on"))]
-    more = len(found) - MOST_ITEMS
-    shown = [sentence(snapshot, text) for text in found[:MOST_ITEMS]]
-    return [*shown, f"... and {more:,} more"] if more > 0 else shown
+    return [sentence(snapshot, text) for text in at_most(found, MOST_ITEMS)]
 
 
 def _versions(snapshot: Snapshot) -> list[tuple[str, str]]:

@@ -40,13 +40,12 @@ _LEFT_OUT = "(left out: the page would be too large)"
 def _page(report: Report) -> str:
     links = {card.machine: f"#card-{row}" for row, card in enumerate(report.cards)}
     drawing = svg(report.waiting.picture, links) if report.waiting is not None else ""
-    charts = [(title, _image(chart)) for title, chart in report.past.charts]
+    images = (
+        (title, base64.b64encode(chart.encode("utf-8", "replace")).decode()) for title, chart in report.past.charts
+    )
+    charts = [(title, f"data:image/svg+xml;base64,{image}") for title, image in images]
     page: str = _template().render(report=report, taken_at=at(report.taken_at), drawing=drawing, charts=charts)
     return page
-
-
-def _image(chart: str) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(chart.encode("utf-8", "replace")).decode()
 
 
 @cache

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ray_snapshot.detectors.common import is_any_of, lasted, plural
 from ray_snapshot.history import History
-from ray_snapshot.names import NOT_RECORDED, name_ranges
+from ray_snapshot.names import NOT_RECORDED, listed, name_ranges
 from ray_snapshot.reports.course import answers_of, course_of, pictures
 from ray_snapshot.reports.texts import at, plain
 from ray_snapshot.snapshot import Snapshot
@@ -132,8 +132,7 @@ def _steps(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
             on.append(name)
     alike: dict[tuple[str, str], dict[str, datetime]] = {}
     for (since, name), on in found.items():
-        others = f" and {len(on) - 3} more" if len(on) > 3 else ""
-        alike.setdefault((name.rstrip("0123456789"), ", ".join(on[:3]) + others), {})[name] = since
+        alike.setdefault((name.rstrip("0123456789"), listed(on)), {})[name] = since
     lines = []
     for (_, what), moments in list(alike.items())[:MOST_STEPS]:
         first, *_, last = [f"{max(0.0, (snapshot.started_at - at).total_seconds()):.1f}" for at in moments.values()] * 2

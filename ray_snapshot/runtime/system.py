@@ -28,7 +28,7 @@ from ray_snapshot.errors import (
 )
 from ray_snapshot.first_array import warm_up
 from ray_snapshot.history.restorable import not_restorable
-from ray_snapshot.names import NAMESPACE, PREFIX, check_machine_name, check_system_name, check_target_name
+from ray_snapshot.names import NAMESPACE, PREFIX, check_machine_name, check_system_name, check_target_name, listed
 from ray_snapshot.runtime import shutting_down, waits
 from ray_snapshot.runtime.analyst.actor import AnalystActor
 from ray_snapshot.runtime.classes import import_path
@@ -46,7 +46,6 @@ from ray_snapshot.runtime.planning import Share
 from ray_snapshot.runtime.restoring import Wanted
 from ray_snapshot.runtime.service.actor import ServiceActor
 from ray_snapshot.runtime.service.config import ServiceConfig
-from ray_snapshot.runtime.service.directory import listed
 from ray_snapshot.runtime.session import Session
 from ray_snapshot.runtime.settings import (
     OF_WATCHES,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ray_snapshot.names import DRIVER
+from ray_snapshot.names import DRIVER, listed
 from ray_snapshot.testing.acts import LOAD, Sent, Waits
 from ray_snapshot.testing.records import MACHINE, Effect, Inside, Mail, Move, Rest, State
 from ray_snapshot.testing.rows import Shown
@@ -102,7 +102,7 @@ class Teller:
         again = [sent.target for sent in fresh if sent.what == "create" and sent.method == LOAD]
         created = [sent.target for sent in fresh if sent.what == "create" and sent.method != LOAD and not sent.source]
         flying = sum(bool(sent.source) and sent.what != "stop" for sent in fresh)
-        told = [f"goes on from the snapshot with {_some(again)}"] if again else []
+        told = [f"goes on from the snapshot with {listed(again, most=10)}"] if again else []
         told += [f"{flying} in flight"] if flying else []
         told += [f"creates {', '.join(created)}"] if created else []
         return f"the program {', '.join(told) or 'begins'}"
@@ -203,8 +203,3 @@ def _places(task: Any) -> tuple[tuple[int, int], ...]:
 def _is_begun_with(machine: str, sent: Sent) -> bool:
     """Whether it is told with what the program begins with."""
     return machine == DRIVER and (sent.what == "create" or bool(sent.source))
-
-
-def _some(names: list[str], most: int = 10) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -5,6 +5,7 @@ Every word of it is a suspicion: only a program that was started with `ray-snaps
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -13,6 +14,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
+from ray_snapshot.detectors.common import at_most, held_texts
 from ray_snapshot.instrument.deaths import KILLED
 from ray_snapshot.instrument.frames import cut_middle
 from ray_snapshot.limits import LIMITS
@@ -199,12 +201,7 @@ def _holding(parts: Collection[Mapping[str, float]], holders: Iterable[str], loo
             )
             unless = ", but for its CPU while it waits in ray.get" if gives_back else ""
             told.setdefault(f"{', '.join(held)}{unless}", []).append(names.of(holder))
-    texts = [
-        f"{name_ranges(those)} {'holds' if len(those) == 1 else 'each hold'} {what}" for what, those in told.items()
-    ]
-    shown = texts[: LIMITS.told_targets]
-    more = f"; and {len(texts) - len(shown)} more" if len(texts) > len(shown) else ""
-    return ("; ".join(shown) + more) or "what holds it is not recorded"
+    return "; ".join(at_most(held_texts(told), LIMITS.told_targets, "")) or "what holds it is not recorded"
 
 
 def _beyond(parts: Iterable[Mapping[str, float]], look: Look) -> dict[str, float]:
@@ -222,11 +219,8 @@ def _held(holder: str, look: Look) -> Mapping[str, float]:
         return look.actors[holder].holds
     if holder in look.tasks:
         return look.tasks[holder].needs
-    found: dict[str, float] = defaultdict(float)
-    for part, _ in look.groups[holder].bundles:
-        for name, amount in part.items():
-            found[name] += amount
-    return found
+    parts = [part for part, _ in look.groups[holder].bundles]
+    return {name: sum(part.get(name, 0.0) for part in parts) for name in dict.fromkeys(itertools.chain(*parts))}
 
 
 _PENDING = ("task", "of", "count", "needs", "is_stuck", "waited_s", "is_infeasible", "holding")

@@ -9,9 +9,11 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
-from ray_snapshot.names import A_REPLY, NOT_RECORDED, name_ranges, waker
+from ray_snapshot.names import A_REPLY, NOT_RECORDED, listed, name_ranges, waker
 
 MOST_LINES, MOST_NAMES = 12, 8
+_LONG = 160
+"""Characters of a line."""
 
 _PACKAGES = r"/site-packages/|/(?:working_dir|py_modules)_files/_ray_pkg_[^/]+/"
 """Where installed libraries are, and where Ray unpacks what a job brings along."""
@@ -44,9 +46,23 @@ def deadlock_report(evidence: Mapping[str, Any], system: str, snapshot_id: str) 
         lines.append("  this holds as long as no node joins, and nobody outside gives anything back")
     callers = {*evidence.get("callers", ())}  # a thread that has ended is told there
     lines += happened_lines(text for text in evidence.get("happened", ()) if text not in callers)
-    advice = (short_sites(text) for text in evidence.get("advice", ()))
-    lines += [f"  to do: {text}" for text in dict.fromkeys(advice)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *remedy_lines(evidence.get("advice", ()))])
+
+
+def remedy_lines(advice: Iterable[str]) -> list[str]:
+    """What a person can do, each once."""
+    return [line for text in dict.fromkeys(map(short_sites, advice)) for line in broken(f"  to do: {text}")]
+
+
+def broken(sentence: str) -> list[str]:
+    """A sentence in lines, broken between its parts."""
+    first, *parts = sentence.split("; ")
+    lines = [first]
+    for part in parts:
+        is_long = len(lines[-1]) + len(part) >= _LONG
+        lines[-1] += ";" if is_long else f"; {part}"
+        lines += [f"    {part}"] * is_long
+    return lines
 
 
 def deadlock_lines(evidence: Mapping[str, Any]) -> tuple[list[str], list[str]]:
@@ -142,7 +158,7 @@ def screenful(places: Counter[str], count: int | None = None) -> list[str]:
     return [*(line for line, _ in shown), *([f"    ... and {hidden:,} more"] if hidden > 0 else [])]
 
 
-_OWN_NAME = re.compile(r"(\s*(?:waits for |[A-Za-z_]\w*(?:\(\))? of )?)(\S*\d)(?=[ ,:]|$)")
+_OWN_NAME = re.compile(r"(\s*(?:waits for |[A-Za-z_]\w*(?:\(\))? of )?)(\S*\d(?=[ ,:]|$)|(?!waits )\S+(?= in ))")
 _DURATION = re.compile(r"\bfor ([\d,]+) (s|min|h)\b")
 _SECONDS = {"s": 1, "min": 60, "h": 3_600}
 _FOLDS, _DEEPEST = 3, 50
@@ -210,9 +226,7 @@ def _blocks(lines: Sequence[str]) -> list[list[str]]:
 def wait_line(record: Mapping[str, Any]) -> str:
     """One member: `A-0 in A.both (two.py:7) waits for A-1 (A.ask2)`, or `prepare(), not begun, needs CPU 1, ...`."""
     if record.get("needs"):
-        machine, method = str(record["machine"]), record.get("method")
-        name = machine if machine.endswith("()") or not method else f"{machine} ({method})"
-        return f"{name}, not begun, needs {record['needs']}"
+        return f"{record['machine']}, not begun, needs {record['needs']}"
     return f"{machine_place(record)} waits for {_targets(record)}"
 
 
@@ -243,8 +257,7 @@ def _targets(record: Mapping[str, Any]) -> str:
         call = f" ({calls[0]})" if calls and len(calls) == len(names) else ""
         return word + (name_ranges(names, count - len(names)) or NOT_RECORDED) + call
     pairs = [name if name == f"{call}()" else f"{name} ({call})" for name, call in zip(names, calls, strict=True)]
-    more = count - len(pairs[:MOST_NAMES])
-    return word + ", ".join(pairs[:MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+    return word + listed(pairs, count, MOST_NAMES)
 
 
 def chain(frames: Iterable[Mapping[str, Any]], cut: int = 0) -> str:
@@ -252,15 +265,12 @@ def chain(frames: Iterable[Mapping[str, Any]], cut: int = 0) -> str:
 
     `cut`: so many are left out in the middle. A recursion stands once, with how often.
     """
-    texts = [f"{one['function']} ({_frame_site(one)})" for one in frames]
+    sites = ((one, place_text(f"{one['file']}:{one['line']}", one.get("inside"))) for one in frames)
+    texts = [f"{one['function']} ({site})" for one, site in sites]
     half = len(texts) // 2
     alike = groupby([*texts[:half], f"{cut:,} more", *texts[half:]] if cut else texts)
     counted = ((text, len(list(those))) for text, those in alike)
     return " < ".join(text + (f" ({times:,} times)" if times > 1 else "") for text, times in counted)
-
-
-def _frame_site(frame: Mapping[str, Any]) -> str:
-    return place_text(f"{frame['file']}:{frame['line']}", frame.get("inside"))
 
 
 def place_text(site: str, inside: str | None = None) -> str:
@@ -308,10 +318,6 @@ def _wait_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return row["machine"], row.get("call_id"), row.get("alternative")
 
 
-def _waits_to_be_woken(row: Mapping[str, Any]) -> bool:
-    return bool(row.get("call_id")) and row["on_machine"] == row["machine"] and not row["on_call_id"]
-
-
 def first_run(call_id: str | None) -> str | None:
     """The id that a call has whichever of its runs this is."""
     return None if call_id is None else call_id.partition("#")[0]
@@ -333,7 +339,8 @@ class _Tree:
         """Which calls wait there."""
         self.texts: set[str] = set()
         """What is waited for that is no machine: "waits in queue.Queue.get (app.py:7) for 24 s"."""
-        local = {_wait_of(row) for row in rows if _waits_to_be_woken(row)}
+        own = (row for row in rows if row.get("call_id") and not row.get("on_call_id"))
+        local = {_wait_of(row) for row in own if row["on_machine"] == row["machine"]}
         for row in rows:
             self._add(row, is_local=_wait_of(row) in local)
         self.seen: set[str] = set()
@@ -346,7 +353,7 @@ class _Tree:
         if call_id is not None:
             self.calls.setdefault(source, set()).add(call_id)
         if is_local:
-            is_reply = not (row["on_call_id"] or "/0").endswith("/0")
+            is_reply = not (row.get("on_call_id") or "/0").endswith("/0")
             by = f"{A_REPLY}{on_machine}" if is_reply else on_machine or NOT_RECORDED
             targets |= {by: None} if by != machine else {}
         elif on_machine is None:

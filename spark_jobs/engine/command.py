@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from ray_snapshot.addresses import StorePath, given, is_address
 from ray_snapshot.errors import HistoryWriteError, SettingError, SparkJobError
 from ray_snapshot.history import History, inside
+from ray_snapshot.names import listed
 from ray_snapshot.spark_jobs import JOBS
 from ray_snapshot.spark_jobs.engine.request import OPTIONS, Request
 from ray_snapshot.spark_jobs.session import check_installed, first_line, is_local, spark_session
@@ -153,8 +154,8 @@ def _chosen(rows: pa.Table, option: str, column: str, value: str) -> pa.Table:
     found = rows.filter(pc.equal(rows[column], value))
     if not found.num_rows:
         known = sorted(set(rows[column].drop_null().to_pylist()))
-        more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
-        there = f"there are: {', '.join(known[-MOST_NAMED:])}{more}" if known else "the history has none yet"
+        latest = listed(known[-MOST_NAMED:], len(known), MOST_NAMED)
+        there = f"there are: {latest}" if known else "the history has none yet"
         raise SettingError(f"{option}: no snapshots of {value!r}; {there}")
     return found
 

@@ -179,7 +179,7 @@ def test_a_cycle_through_a_constructor_keeps_every_call_out_whatever_its_slots_a
     assert verdict.holds is True
     assert stuck_calls(verdict.evidence["members"]) == [("Child-0", "__init__"), ("Parent-0", "create")]
     assert "waits for Child.ready of Child-0, which waits for the constructor of Child-0" in verdict.sentence
-    assert any("when the constructor of Child-0 has returned" in text for text in verdict.evidence["advice"])
+    assert any("not in Child.__init__ (child.py:4): Child.ready (called" in text for text in verdict.evidence["advice"])
     app.waits = app.waits[:1]
     app.machines[0]["status"] = "active"
     assert app.verdict().holds is False, "a constructor that works will return"

@@ -47,8 +47,8 @@ def test_a_call_that_blocks_its_event_loop_keeps_every_other_call_out() -> None:
     assert verdict.holds is True
     assert "which waits for the event loop of Async-0" in verdict.sentence
     assert verdict.evidence["advice"] == [
-        "Async.helper (called at loop.py:5) can begin only when the event loop of Async-0 is free:"
-        " await the reply there instead of ray.get."
+        "Await the reply in Async.get (loop.py:5) instead of ray.get (`await ref`, in an async method): it keeps the event loop"
+        " that Async.helper (called at loop.py:5) needs."
     ]
 
 
@@ -59,8 +59,8 @@ def test_one_that_waits_in_a_lock_there_is_advised_to_wait_in_a_thread() -> None
     app.waits_for("driver", app.queues("Async-0", "driver", "release"))
     app.waits.append({"machine": "Async-0", "call_id": get, "k": 1, "on_machine": "Async-0", "satisfied": False})
     assert app.verdict().evidence["advice"] == [
-        "Async.release can begin only when the event loop of Async-0 is free:"
-        " let Async.get wait in a thread (await asyncio.to_thread(...))."
+        "Let Async.get (loop.py:5) wait in a thread (await asyncio.to_thread(...)): it keeps the event loop that Async.release"
+        " needs."
     ]
 
 

@@ -60,6 +60,8 @@ def test_the_diagnosis_draws_it_says_what_to_do_and_is_not_healthy() -> None:
     assert found.exit_code == UNKNOWN
     assert "      waits for an object that no watched call gives (app.py:7) for 42 s" in found.lines
     assert any(line.startswith("  to do: No watched call gives what was made before") for line in found.lines)
+    opening = diagnosis(taken(READER, objects=[{**OBJECT, "what": "for the opening of /pipe"}])).lines
+    assert any(line.startswith("  to do: Open its other end, too, if that is a named pipe") for line in opening)
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_it_is_told_of_each_pending_thing_why() -> None:
     app.waits.append(wait_row("after()", late, "Trainer-0/0/prepare()/1", 1))
     room.group("spare", {"CPU": 4})
     assert why_pending(app.snapshot(started_at=datetime.fromtimestamp(110, UTC))) == [
-        "prepare() of Trainer-0 has waited for 100 s: it needs CPU 1, and Trainer-0 holds CPU 1 of 2; slow-0 holds CPU 1 of 2",
+        "prepare() of Trainer-0 has waited for 100 s: it needs CPU 1, and Trainer-0, slow-0 each hold CPU 1 of 2",
         "after() waits for its arguments, by prepare()",
         "placement group spare has not been made: it needs CPU 4, and no node has more than CPU 2",
     ]

@@ -60,7 +60,7 @@ def test_two_owners_of_groups_that_wait_for_another_each_are_stuck() -> None:
     assert "Owner-0 holds CPU 1 of 2 by placement group made-Own" in verdict.sentence
     assert verdict.evidence["advice"] == [
         "Reserve all that is needed at once, in one placement group (Owner-0, Owner-1 each have one and wait for another),"
-        " remove the first one before the second is asked for, or give a node CPU 1 more."
+        " remove the first one before the second is asked for, or give a node CPU 2 more."
     ]
 
 

@@ -290,18 +290,23 @@ def tree(*, cpus: float) -> App:
 @pytest.mark.parametrize(
     ("cpus", "advice"),
     [
-        (2, "Give Supervisor, Trainer num_cpus=0 (Supervisor-0, Supervisor-1 hold it), or give a node CPU 4 more."),
+        (2, "Give Supervisor, Trainer num_cpus=0 (Supervisor-[0-1] hold it), or give a node CPU 4 more."),
         (
             4,
-            "Give Supervisor num_cpus=0 (Supervisor-0, Supervisor-1 hold it), let Supervisor wait for nothing that needs room,"
+            "Give Supervisor num_cpus=0 (Supervisor-[0-1] hold it), let Supervisor wait for nothing that needs room,"
             " or give a node CPU 4 more.",
         ),
     ],
 )
 def test_what_keeps_its_room_needs_room_for_all_of_it(cpus: float, advice: str) -> None:
-    verdict = tree(cpus=cpus).verdict()
+    app = tree(cpus=cpus)
+    verdict = app.verdict()
     assert verdict.holds is True
     assert verdict.evidence["advice"] == [advice]
+    for one in app.machines:
+        one["class_name"] = one["class_name"].replace("Supervisor", "Boss")
+    of_class = advice.replace("Supervisor", "Boss").replace("Boss-[", "Supervisor-[")
+    assert app.verdict().evidence["advice"] == [of_class], "also where it has a name of its own"
 
 
 @pytest.mark.contract
@@ -472,11 +477,11 @@ def at(second: float) -> datetime:
 def test_where_others_that_are_not_watched_have_all_room_it_cannot_be_told_and_they_are_named() -> None:
     app, _ = held_by_others()
     verdict = app.verdict(started_at=at(25))
-    holders = [f"cache-{i} (a detached Cache of job 02000000) holds CPU 1 of 2" for i in (0, 1)]
+    holders = ", ".join(f"cache-{i} (a detached Cache of job 02000000)" for i in (0, 1)) + " each hold CPU 1 of 2"
     assert verdict.holds is None
-    assert f"Trainer-0 needs CPU 1, and {holders[0]}; {holders[1]}: these are not watched" in verdict.sentence
+    assert f"Trainer-0 needs CPU 1, and {holders}: these are not watched" in verdict.sentence
     assert "ray.kill(ray.get_actor('cache-1', namespace='jobs'))" in verdict.evidence["advice"][0]
-    assert why_pending(app.snapshot(started_at=at(25)))[0].endswith(f"it needs CPU 1, and {holders[0]}; {holders[1]}")
+    assert why_pending(app.snapshot(started_at=at(25)))[0].endswith(f"it needs CPU 1, and {holders}")
 
 
 @pytest.mark.contract

@@ -79,7 +79,7 @@ SCENARIOS = {
             _program("return ray.get([a.blocking.remote(), dozing])", "Loop.blocking Loop.doze"),
             ("Loop.doze", "await asyncio.sleep(3_600)", "Loop.blocking"),
         ],
-        "await the reply there instead of ray.get",
+        "instead of ray.get",
     ),
     "in_order": _expected(
         [

@@ -525,6 +525,8 @@ def test_a_lock_is_told_with_the_calls_that_are_inside_it() -> None:
     assert holders.of(innermost["deposit"]) == "threading.RLock held by Holds.transfer"
     assert holders.of(innermost["look_up"]) == "threading.Lock held by Holds.transfer"
     assert LockHolders({threads["left"].ident or 0: "left"}, frames).of(innermost["deposit"]) == ""
+    of_no_call = LockHolders({threads["transfer"].ident or 0: ""}, frames)
+    assert of_no_call.of(innermost["deposit"]) == "threading.RLock held by Holds.transfer"
     holds.freed.notify_all()
     holds.is_over.set()
 

@@ -433,12 +433,12 @@ class _Wrapped(Coroutine[Any, Any, None]):
 def test_a_long_wait_is_told_with_the_name_of_the_coroutine(app: App) -> None:
     told, *_ = _told(app, _of_nobody_known(app))
     assert told.call_site.startswith(f"{__file__}:")
-    assert told.what.endswith("for _of_nobody_known, which runs on another event loop")
+    assert told.what.endswith("for _of_nobody_known, on the event loop of another thread")
 
 
 def test_a_long_wait_is_told_for_a_coroutine_without_a_name(app: App) -> None:
     told, *_ = _told(app, _Wrapped(_of_nobody_known(app)))
-    assert told.what.endswith("for a coroutine, which runs on another event loop")
+    assert told.what.endswith("for a coroutine, on the event loop of another thread")
 
 
 def _told(app: App, body: Coroutine[Any, Any, None]) -> tuple[LongWait, ...]:

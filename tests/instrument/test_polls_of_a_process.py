@@ -14,7 +14,7 @@ import pytest
 
 from ray_snapshot.encoding import to_json
 from ray_snapshot.instrument.process import polls
-from ray_snapshot.instrument.process.answer_uses import Asking, Chain, Use
+from ray_snapshot.instrument.process.answer_uses import Asking, Chain, Place, Use
 from ray_snapshot.instrument.process.blocked_threads import Threads
 from ray_snapshot.instrument.process.plain_methods import AskedMethods
 from ray_snapshot.instrument.process.polls import Poll, Polls, token
@@ -28,9 +28,9 @@ from ray_snapshot.protocol.calls import CallLedger, InReport, MachineReport, Run
 CODE = (lambda: None).__code__
 UNTIL, DROPPED = ((CODE, 0),), ((CODE, 2),)
 OPEN = Asking("app.py:8", Use.OPEN)
-PLACES = {(UNTIL, ""): Asking("app.py:7", Use.UNTIL), (DROPPED, ""): Asking("app.py:9", Use.DROPPED)}
-PLACES[UNTIL, "sleep"] = Asking("app.py:9", Use.ONCE)
-PLACES |= {(UNTIL, name): OPEN for name in ("ray.wait", "ray.get", "ray.get_actor")}
+PLACES = {Place(UNTIL): Asking("app.py:7", Use.UNTIL), Place(DROPPED): Asking("app.py:9", Use.DROPPED)}
+PLACES[Place(UNTIL, "sleep")] = Asking("app.py:9", Use.ONCE)
+PLACES |= {Place(UNTIL, name): OPEN for name in ("ray.wait", "ray.get", "ray.get_actor")}
 
 
 class Program:
@@ -110,7 +110,7 @@ def test_equal_answers_for_long_are_a_poll() -> None:
 
 
 def test_a_wait_that_each_snapshot_finds_is_a_poll_unless_something_was_sent_between() -> None:
-    program, place = Program(), (UNTIL, "ray.wait")
+    program, place = Program(), Place(UNTIL, "ray.wait")
 
     def find(seconds: float, *places: Any, sends: bool = False) -> tuple[Poll, ...]:
         for _ in range(int(seconds)):
@@ -131,7 +131,7 @@ def test_a_wait_that_each_snapshot_finds_is_a_poll_unless_something_was_sent_bet
     assert wait is not None
     assert (wait.is_local, wait.may_act, wait.what, wait.waiting_since) == (True, True, "queue.Queue.get", found.since)
     assert not program.polls.is_armed, "no call is compared for it"
-    (found,) = find(LIMITS.poll_s, place, (UNTIL, "sleep"))
+    (found,) = find(LIMITS.poll_s, place, Place(UNTIL, "sleep"))
     assert found.use == "once", "one of them works between its pauses"
     program.now += 60.0
     assert find(1.0) == (), "it has gone on"
@@ -161,7 +161,7 @@ def test_what_is_not_known_of_it_makes_it_less() -> None:
     program = Program()
     program.polls.places.clear()
     assert program.go_on(lambda: program.ask(None), 2 * LIMITS.poll_s) == ()
-    assert program.polls.to_look_up(program.now) == [(UNTIL, "")]
+    assert program.polls.to_look_up(program.now) == [Place(UNTIL)]
 
 
 @pytest.mark.parametrize(("kind", "use"), [("waits", "until"), ("does else", "once"), ("bounds", "once")])

@@ -45,7 +45,7 @@ def test_a_deadlock_is_told_once_and_what_has_not_begun_refers_to_it() -> None:
     assert "f() of f-0 has waited for " in text
     assert text.endswith(" s: see the deadlock"), text
     assert "  deadlock: " not in text
-    assert "  termination: Not terminated: 1 message in flight (the first from f-0 to f()); f-0 blocked." in found.lines
+    assert "  termination: " not in text
     assert "ray-worker" not in text
     assert str(Path.cwd()) not in text
 

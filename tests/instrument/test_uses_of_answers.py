@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ray_snapshot.instrument.process.answer_uses import IDLE, SLEEP, WAIT, Use, asking
+from ray_snapshot.instrument.process.answer_uses import SLEEP, WAIT, Place, Use, asking
 from ray_snapshot.runtime.here import outward
 
 CASES = {
@@ -96,13 +96,13 @@ TIMED = {
     "while seen:\n    seen.append(1)\n    ask()": (Use.ONCE, SLEEP),
     "while True:\n    stop.is_set()\n    ask()": (Use.ONCE, SLEEP),
     "while not clock():\n    ask()": (Use.OPEN, SLEEP),
-    "while clock() is None or not clock():\n    ask()": (Use.ONCE, IDLE + SLEEP),
-    "while True:\n    if clock():\n        break\n    ask()": (Use.ONCE, IDLE + SLEEP),
-    "while not (stop.is_set() or ask()):\n    pass": (Use.OPEN, IDLE + WAIT),
+    "while clock() is None or not clock():\n    ask()": (Use.ONCE, SLEEP, True),
+    "while True:\n    if clock():\n        break\n    ask()": (Use.ONCE, SLEEP, True),
+    "while not (stop.is_set() or ask()):\n    pass": (Use.OPEN, WAIT, True),
 }
 """Where a call, or an idle thread, waits with a timeout, or sleeps."""
 
-ALL = [(*one, "") for one in CASES.items()] + [(source, *how) for source, how in TIMED.items()]
+ALL = [(*one, "") for one in CASES.items()] + [(source, use, *how) for source, (use, *how) in TIMED.items()]
 ALL += [(*one, "ray.get") for one in IN_VAIN.items()] + [(*one, "ray.wait") for one in LATE.items()]
 
 
@@ -110,9 +110,9 @@ class Asked(Exception):
     """In place of an answer."""
 
 
-@pytest.mark.parametrize(("source", "use", "function"), ALL)
+@pytest.mark.parametrize(("source", "use", "how"), [(source, use, how) for source, use, *how in ALL])
 def test_a_loop_that_ends_by_its_answer_alone_is_told_from_others(
-    tmp_path: Path, source: str, use: Use, function: str
+    tmp_path: Path, source: str, use: Use, how: list[Any]
 ) -> None:
     file = tmp_path / "program.py"
     whole = """
@@ -154,7 +154,7 @@ def run():
     exec(compile(whole, str(file), "exec", dont_inherit=True), names)
     with pytest.raises(Asked):
         names["run"]()
-    assert asking((tuple(chain), function)).use is use
+    assert asking(Place(tuple(chain), *how)).use is use
 
 
 def test_without_a_source_it_is_not_known() -> None:
@@ -168,4 +168,4 @@ def test_without_a_source_it_is_not_known() -> None:
         names,
     )
     frame = names["run"]()
-    assert asking((((frame.f_code, frame.f_lasti),), "")).use is Use.UNKNOWN
+    assert asking(Place(((frame.f_code, frame.f_lasti),))).use is Use.UNKNOWN

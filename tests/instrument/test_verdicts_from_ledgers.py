@@ -181,6 +181,9 @@ def test_an_actor_with_a_name_is_called_by_tasks_that_run_or_are_to_begin_and_by
     assert app.verdict().holds is False, "it runs"
     app.ledgers[worker].finish_task(call, 0.0)
     assert app.verdict().holds is True
+    app.ledgers[worker].accept_task(task, "f", 0.0)
+    app.call(worker, "b")
+    assert "f()" in app.snapshot().tables["channels"]["source"].to_pylist(), "its calls are those of no ended task"
 
 
 def test_an_actor_with_a_name_of_this_job_may_be_called_by_every_machine_and_by_tasks() -> None:

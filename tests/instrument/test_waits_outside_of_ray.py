@@ -139,7 +139,7 @@ def _run(runner: Runner, scenario: str, history: Path, *more: str) -> Done:
 FOUND = {
     "last_cpu": ["Trainer-0 in Trainer.go", "prepare(), not begun, needs CPU 1, and Trainer-0 holds CPU "],
     "own_seat": ["prepare(), not begun, needs CPU 1, ", "Trainer-0 holds node:__internal_head__ 1 of 1"],
-    "creation": ["Trainer-0 in Trainer.make", "Trainer-1 (ping), not begun, needs CPU 1, "],
+    "creation": ["Trainer-0 in Trainer.make", "Trainer-1, not begun, needs CPU 1, "],
     "two_groups": ["Owner-0 in Owner.take", "Owner-1 in Owner.take", "Owner-0 holds node:__internal_head__ 0.5 of 1 by"],
     "nested": ["outer-0 in outer", "and outer-0 holds node:__internal_head__ 1 of 1"],
     "nowhere": ["prepare(), not begun, needs CPU 1, nowhere 1, and no node has more than nowhere 0"],

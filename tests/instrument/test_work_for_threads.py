@@ -33,7 +33,8 @@ class Actor:
         """What a thread does in a `ray.get`."""
         before = self.process.waiting.begin_in_thread(list(refs), len(refs), timeout, "app.py:7", raises=True)
         self.begun += 1
-        self.may_end.wait()
+        while not self.may_end.wait(0.01):
+            pass  # as in C, its frames do not say that it waits to be woken
         self.process.waiting.end_in_thread(before)
 
     def computes(self) -> None:
@@ -125,6 +126,7 @@ def test_a_call_that_waits_for_a_thread_waits_for_its_replies(actor: Actor, body
         False,
     )
     assert (report.status, report.was_inside) == ("blocked", False)
+    assert actor.process.recording.reports[1].threads.acting == (), "the thread wakes nothing before its reply has come"
 
 
 def _beside_the_asking(actor: Actor) -> None:

@@ -54,11 +54,19 @@ class Asking(NamedTuple):
 Chain = tuple[tuple[CodeType, int], ...]
 """The functions that lead to a call, the innermost first, each with the instruction that it is at."""
 
-Place = tuple[Chain, str]
-"""Where it is asked, and by which function of Ray's that has not given what it is asked for; "": by any that has. For a wait
-with a timeout outside of Ray: `AWAIT` if that raises, `WAIT`, or `SLEEP`; behind `IDLE`, if its loop may do nothing else."""
+AWAIT, WAIT, SLEEP = "await", "wait", "sleep"
 
-AWAIT, WAIT, SLEEP, IDLE = "await", "wait", "sleep", "idle "
+
+class Place(NamedTuple):
+    """Where it is asked."""
+
+    chain: Chain
+    function: str = ""
+    """Ray's that has not given what it is asked for; "": any that has. For a wait with a timeout outside of Ray: `AWAIT` if
+    that raises, `WAIT`, or `SLEEP`."""
+    is_idle: bool = False
+    """Whether its loop may do nothing else."""
+
 
 TO_CALL = "to call"
 """How Ray is asked for room in the queue of an actor that takes a bounded number of calls (`max_pending_calls`)."""
@@ -80,9 +88,8 @@ def chain_of(frames: Iterable[FrameType]) -> Chain:
 
 def asking(place: Place) -> Asking:
     """Where the loop asks, as far as one is seen, and what it does; reads files."""
-    innermost, passed, function = Asking("", Use.UNKNOWN), Use.RETURNED, place[1].removeprefix(IDLE)
-    is_idle = function != place[1]
-    for code, instruction in place[0]:
+    innermost, passed, (chain, function, is_idle) = Asking("", Use.UNKNOWN), Use.RETURNED, place
+    for code, instruction in chain:
         line, use = _use_at(code, instruction, passed, function, is_idle)
         use = Use.ONCE if use is Use.UNKNOWN and (is_idle or function == SLEEP) else use
         function = "" if function.startswith(_RAISE) and use is not Use.RETURNED else function

@@ -76,7 +76,7 @@ class BlockedCalls:
         if calls != self._calls_seen:
             self._calls_seen, self._changed_at = calls, now
         waiting, wait_ids = list(self.calls()), list[int]()
-        methods = {
+        methods = dict.fromkeys((one.ident or 0 for one in own_threads()), "") | {
             thread: process.ledger.running[call].method for call, thread in process.threads.items() if call in calls[1]
         }
         locks = LockHolders(methods, frames)
@@ -267,5 +267,5 @@ def _poll(call_id: str | None, one: BlockedThread) -> Poll:
 
 def _of_coroutine(one: BlockedThread, coroutine: Any) -> BlockedThread:
     """The wait of a thread that waits for a coroutine on another loop, which tells more: where that is."""
-    about = f"{getattr(coroutine, '__qualname__', 'a coroutine')}, which runs on another event loop"
+    about = f"{getattr(coroutine, '__qualname__', 'a coroutine')}, on the event loop of another thread"
     return replace(one, call_site=site_of(coroutine) or one.call_site, about=about)

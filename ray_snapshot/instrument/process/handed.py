@@ -58,6 +58,8 @@ class HandedWork:
     def __init__(self) -> None:
         self.waits: dict[int, ThreadWait] = {}
         """By thread."""
+        self.followed: set[int] = set()
+        """Threads that are in a wait since it stood for a call's at the last `park`."""
 
     def begin(self, wait: ThreadWait | None) -> ThreadWait | None:
         """This thread begins to wait (None: for something that may come by itself); returns what it waits for around that."""
@@ -67,6 +69,7 @@ class HandedWork:
 
     def end(self, before: ThreadWait | None) -> None:
         """This thread's wait is over; `before`: what `begin` has returned."""
+        self.followed.discard(threading.get_ident())
         if before is None:
             self.waits.pop(threading.get_ident(), None)
         else:
@@ -80,6 +83,7 @@ class HandedWork:
         found: dict[int, Sequence[Any]] = {}
         look, of_threads = Look(self.waits), {*map(id, self.waits.values())}
         waits = [(one, None if is_timer_set(thread) else self._wait_behind(thread, look)) for one, thread in calls]
+        self.followed = {ident for ident, own in self.waits.items() if any(own is wait for _, wait in waits)}
         for call_id, wait in waits:
             if wait is not None:  # a call that acts may cancel a coroutine, but no thread
                 on = wait.on if id(wait) in of_threads or all(one for _, one in waits) else (*wait.on, None)

@@ -24,7 +24,7 @@ _CONDITION_WAIT = threading.Condition.wait.__code__
 
 
 class LockHolders:
-    """Of one instant. `methods`: by thread the method that it runs; `frames`: the innermost frame of each."""
+    """Of one instant. `methods`: by thread the method that it runs ("": none); `frames`: the innermost frame of each."""
 
     def __init__(self, methods: Mapping[int, str], frames: Mapping[int, FrameType]) -> None:
         self.methods = methods
@@ -40,15 +40,16 @@ class LockHolders:
 
     @cached_property
     def _holders(self) -> Mapping[int, Mapping[str, None]]:
-        """By lock (its id): the methods, with their classes, that are inside `with` on it."""
+        """By lock (its id): the methods, with their classes, that are inside `with` on it; or a thread's function."""
         found: dict[int, dict[str, None]] = {}
         for thread, method in self.methods.items():
             frames = list(outward(self.frames.get(thread)))
             name = next((one.f_code.co_qualname for one in frames if one.f_code.co_name == method), "")
             released = [awaited_object(one, "self", ("_lock",)) for one in frames if one.f_code is _CONDITION_WAIT]
-            for lock in (_object_at(one, at) for one in frames for at in _entered(one.f_code, one.f_lasti) if name):
-                if issubclass(type(lock), LOCKS) and not any(lock is one for one in released):
-                    found.setdefault(id(lock), {})[name] = None
+            for frame in frames if name or not method else ():
+                for lock in (_object_at(frame, at) for at in _entered(frame.f_code, frame.f_lasti)):
+                    if issubclass(type(lock), LOCKS) and not any(lock is one for one in released):
+                        found.setdefault(id(lock), {})[name or frame.f_code.co_qualname] = None
         return found
 
 

@@ -274,7 +274,7 @@ class Polls:
         """This thread, or a task of it, has read the answers to these calls (None: of something else)."""
         if (caller := self._caller(now)) is None:
             return
-        place = chain, ""
+        place = Place(chain)
         for call, answer in zip(calls, answers, strict=True):
             target, number = _target(call)
             method, has_plain_arguments = self.unread.pop((target, number), ("", False))
@@ -299,7 +299,7 @@ class Polls:
         """
         if (caller := self._caller(now)) is None:
             return
-        place, asked = (chain, function.partition("(")[0]), {key[:2] for key in caller.questions}
+        place, asked = Place(chain, function.partition("(")[0]), {key[:2] for key in caller.questions}
         key, targets = ("", function, place), [_target(one) for one in calls]
         is_asked = all((one[0], self.unread.get(one, ("", False))[0]) in asked for one in targets)
         if not chain or self._is_dropped(place):

@@ -147,7 +147,9 @@ class Recording:
         """`began`: the thread's processor time before anything was done for this; `left`: what callbacks wait for."""
         process, ledger, loop = self.process, self.process.ledger, self.process.actor_loop
         sites = self.call_sites()
-        threads = process.blocked.threads.report(own_threads(), now, process.program_threads.waiting())
+        threads = process.blocked.threads.report(
+            own_threads(), now, process.program_threads.waiting() | process.handed.followed
+        )
         self.kept = None
         parked = loop.park(ledger, now, sites, process.handed) if between_steps else []
         process.started_tasks.refs_of.update({wait_id: refs for wait_id, (_, refs) in loop.in_threads.items()})

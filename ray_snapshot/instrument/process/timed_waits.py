@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ray_snapshot.instrument.here import own_threads
-from ray_snapshot.instrument.process.answer_uses import AWAIT, IDLE, SLEEP, WAIT, Chain, Place, chain_of
+from ray_snapshot.instrument.process.answer_uses import AWAIT, SLEEP, WAIT, Chain, Place, chain_of
 from ray_snapshot.instrument.process.awaited import main_tasks
 from ray_snapshot.instrument.process.blocked_threads import awaited_child, timed_function
 from ray_snapshot.instrument.process.coroutines import (
@@ -85,8 +85,8 @@ class TimedWaits:
         for own in own_threads() if found else ():
             frame = frames.get(own.ident or 0)
             if frame is not None and (wait := _of_thread(own.native_id or 0, frame)) is not None:
-                where = wait.place[0], f"{IDLE}{wait.place[1]}"
-                process.polls.wait("", own.ident or 0, [wait._replace(place=where)], sent, now)
+                alone = wait._replace(place=wait.place._replace(is_idle=True))
+                process.polls.wait("", own.ident or 0, [alone], sent, now)
         for call_id, thread, waits in found:
             process.polls.wait(call_id, thread, waits, sent, now)
         idle = process.polls.idle_threads(now)
@@ -160,7 +160,7 @@ def _of_thread(native: int, frame: FrameType) -> TimedWait | None:
     if name is None or at is None or not chain:
         return None
     child = awaited_child(frame)
-    where = chain, AWAIT if _RAISES.search(name) else _KINDS.get(name, WAIT)
+    where = Place(chain, AWAIT if _RAISES.search(name) else _KINDS.get(name, WAIT))
     return TimedWait(where, str(at), f"{name}, for {child}" if child else name)
 
 
@@ -170,4 +170,5 @@ def _of_frames(frames: list[Any], on: list[Awaited], is_local: bool, primitives:
     inner = frames[-1].f_locals.get("fut") if name == "asyncio.wait_for" else None
     about = primitives.of(frames_of(inner.get_coro()) if isinstance(inner, asyncio.Task) else frames)
     what = f"{name}, for {about}" if about and name == "asyncio.wait_for" else about or name
-    return TimedWait((_chain(reversed(frames)), _KINDS.get(name, AWAIT)), str(at or ""), what, tuple(on), is_local)
+    where = Place(_chain(reversed(frames)), _KINDS.get(name, AWAIT))
+    return TimedWait(where, str(at or ""), what, tuple(on), is_local)

@@ -244,9 +244,11 @@ class Tables:
 
     def _channels(self) -> list[dict[str, Any]]:
         found: dict[tuple[str, str], dict[str, Any]] = {}
+        runs = {worker: self.shown(task) for task, worker in self.worker_of.items()}
         for channel in self.channels:
             idles = is_worker(channel.source) and channel.source not in self.own  # then it is no machine
-            key = ENDED_TASKS if idles else self.shown(channel.source), self.shown(channel.target)
+            source = runs.get(channel.source, ENDED_TASKS) if idles else self.shown(channel.source)
+            key = source, self.shown(channel.target)
             row = found.setdefault(key, {"source": key[0], "target": key[1], "kind": "call", "recorded_by": "sender"})
             for name in ("sent_count", "accepted_count", "settled_count", "in_flight_count"):
                 row[name] = row.get(name, 0) + getattr(channel, name)

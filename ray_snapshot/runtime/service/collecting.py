@@ -18,7 +18,7 @@ from ray_snapshot.errors import (
     UnreachableMachineError,
 )
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import DRIVER
+from ray_snapshot.names import DRIVER, listed
 from ray_snapshot.protocol.choosing import BARRIERS, OBSERVER
 from ray_snapshot.protocol.collector import Answer, HostReport
 from ray_snapshot.protocol.commands import Abort, Allow, Close, Overdue, Request
@@ -28,7 +28,7 @@ from ray_snapshot.runtime.collected import Collected, HostPayload, SnapshotHeade
 from ray_snapshot.runtime.faults import first_line
 from ray_snapshot.runtime.service.config import ServiceConfig
 from ray_snapshot.runtime.service.course import Course
-from ray_snapshot.runtime.service.directory import Directory, listed
+from ray_snapshot.runtime.service.directory import Directory
 from ray_snapshot.runtime.service.handing_over import HandOver
 from ray_snapshot.runtime.service.line import Line
 from ray_snapshot.runtime.service.orders import Orders
@@ -490,9 +490,8 @@ class Collecting:
             async with asyncio.timeout(1.0):
                 doing = await self.directory.actors[host].doing.remote()
         except (TimeoutError, RayError):
-            header.abort_reason = (
-                f"{header.abort_reason}: {host} with {listed(self.directory.machines_on(host))} does not answer"
-            )
+            machines = listed(self.directory.machines_on(host)) or "no machines"
+            header.abort_reason = f"{header.abort_reason}: {host} with {machines} does not answer"
             return
         if doing is not None:
             machine, method, site, seconds = doing

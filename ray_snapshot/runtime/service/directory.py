@@ -6,16 +6,10 @@ import time
 from typing import Any
 
 from ray_snapshot.errors import DuplicateMachineError, HostDiedError
-from ray_snapshot.names import DRIVER
+from ray_snapshot.names import DRIVER, listed
 from ray_snapshot.protocol.choosing import BARRIERS
 from ray_snapshot.protocol.coordinator import reached
 from ray_snapshot.runtime.service.course import Course
-
-
-def listed(names: list[str]) -> str:
-    """Some names, for an error."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more if names else "no machines"
 
 
 class Directory:

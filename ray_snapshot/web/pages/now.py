@@ -11,7 +11,7 @@ from typing import Any
 from ray_snapshot.detectors.common import lasted
 from ray_snapshot.errors import RaySnapshotError
 from ray_snapshot.glances import Glance, Word, glance_of
-from ray_snapshot.names import noun_of
+from ray_snapshot.names import listed, noun_of
 from ray_snapshot.reports.course import STATUSES
 from ray_snapshot.reports.texts import distinct, plain
 from ray_snapshot.verdicts import word_of
@@ -135,8 +135,7 @@ _ORDER = ("alarm", "unknown", "clear", "none")
 def _headline(systems: list[SystemNow], level: str) -> str:
     alarms = distinct(f"{said.detector} in {one.name}" for one in systems for said in one.said if said.is_alarm)
     if alarms:
-        more = f" and {len(alarms) - 3:,} more" if len(alarms) > 3 else ""
-        return f"Alarm: {', '.join(alarms[:3])}{more}"
+        return f"Alarm: {listed(alarms)}"
     if not systems:
         return "Nothing to show yet"
     if level == "unknown":
