@@ -30,7 +30,7 @@ from until import until
 
 from ray_snapshot.instrument.process import blocked_calls, blocked_threads, signals
 from ray_snapshot.instrument.process.blocked_threads import BlockedThread, BlockedThreads, timed_function
-from ray_snapshot.instrument.process.ended_children import EndedChild
+from ray_snapshot.instrument.process.ended_children import ended_children
 from ray_snapshot.instrument.process.handed import ThreadWait
 from ray_snapshot.instrument.process.lock_holders import LockHolders
 from ray_snapshot.instrument.process.process import Process
@@ -470,12 +470,18 @@ def test_a_long_wait_that_anything_else_may_end_is_told_with_what_that_may_be(
     assert reason or wait_.what == f"in {function}"
 
 
-def test_a_wait_for_a_pipe_is_told_with_a_child_that_has_ended_badly(actor: Actor) -> None:
+def test_a_wait_for_a_pipe_is_told_with_a_child_that_has_ended(actor: Actor) -> None:
     actor.run(OUTSIDE["os.read"][0], "os.read")
-    actor.process.recording.meter.ended = (EndedChild(17, "python3", "exit code 7"),)
+    with subprocess.Popen(["true"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        actor.process.recording.meter.ended = ended_children([child.pid])
     actor.recorded(0.0)
-    (wait_,) = actor.recorded(LONG_S + 1).long_waits
-    assert wait_.what == "in os.read, for a pipe, and child process 17 (python3) has ended with exit code 7"
+    told = actor.recorded(LONG_S + 1)
+    assert (
+        told.long_waits[0].what
+        == f"in os.read, for a pipe, and child process {child.pid} (true) has ended with exit code 0"
+    )
+    assert told.ended_children == (), "it has ended well"
 
 
 class Holds:

@@ -248,7 +248,7 @@ class BlockedCalls:
         return ""
 
     def _joined(self, about: str) -> str:
-        """What a wait is for; of a pipe with the child process that has ended badly, which may have had its other end."""
+        """What a wait is for; of a pipe with the child process that has ended, which may have had its other end."""
         ended = self.process.recording.meter.ended if about == "a pipe" else ()
         children = (f"child process {one.pid} ({one.program}) has ended with {one.how}" for one in ended)
         return ", and ".join(filter(None, (about, *children)))

@@ -1,4 +1,4 @@
-"""Child processes that have ended badly while the app has not asked how: what waits for their work waits in vain.
+"""Child processes that have ended while the app has not asked how: what waits for their work waits in vain.
 
 The kernel keeps how a child has ended until its parent asks; it is read here without asking for it.
 """
@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from ray_snapshot.instrument.process.kernel_waits import program_of
 from ray_snapshot.limits import LIMITS
+
+WELL = "exit code 0"
 
 
 class EndedChild(NamedTuple):
@@ -33,13 +35,12 @@ def ended_children(pids: Iterable[int]) -> tuple[EndedChild, ...]:
     for pid in pids:
         with suppress(OSError):  # the app has asked meanwhile
             told = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-            if told is not None and (how := _in_words(told)):
-                found.append(EndedChild(pid, program_of(pid), how))
-    return tuple(found[: LIMITS.raised_errors])
+            if told is not None:
+                found.append(EndedChild(pid, program_of(pid), _in_words(told)))
+    return tuple(sorted(found, key=lambda one: one.how == WELL)[: LIMITS.raised_errors])
 
 
 def _in_words(told: os.waitid_result) -> str:
-    """ "" if it has ended well."""
     if told.si_code == os.CLD_EXITED:
-        return f"exit code {told.si_status}" if told.si_status else ""
+        return f"exit code {told.si_status}"
     return f"signal {told.si_status} ({signal.strsignal(told.si_status)})"

@@ -24,6 +24,7 @@ from ray_snapshot.instrument.process.callbacks import callback_wait
 from ray_snapshot.instrument.process.cells import cells
 from ray_snapshot.instrument.process.collectives import Collectives, Membership
 from ray_snapshot.instrument.process.coroutines import REPLIES
+from ray_snapshot.instrument.process.ended_children import WELL
 from ray_snapshot.instrument.process.ended_threads import ENDED_THREADS, note_failed_tasks
 from ray_snapshot.instrument.process.failures import FAILURES
 from ray_snapshot.instrument.process.handed import awaited_thread, is_parked
@@ -204,7 +205,7 @@ class Recording:
                     long_waits=(*awaited, *futures, *self._long_waits(groups or (), now)),
                     groups=groups,
                     usage=self.meter.usage,
-                    ended_children=(*self.meter.ended, *self.meter.gone),
+                    ended_children=(*(one for one in self.meter.ended if one.how != WELL), *self.meter.gone),
                     ended_threads=tuple(ENDED_THREADS.copy()),  # any thread may end
                     raised=tuple(FAILURES.raised.values()),
                     read=tuple(key for key, _ in FAILURES.read.copy()),  # any thread may read
