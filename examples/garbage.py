@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ray_snapshot.detectors.common import answer, check_name, listed, plural, texts, uncovered, unsound
+from ray_snapshot.detectors.common import answer, check_name, plural, texts, uncovered, unsound
 from ray_snapshot.detectors.groups import check_group, members
 from ray_snapshot.limits import LIMITS
-from ray_snapshot.names import DRIVER
+from ray_snapshot.names import DRIVER, listed
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 

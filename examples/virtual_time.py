@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from ray_snapshot.detectors.common import answer, check_name, listed, uncovered, unsound
+from ray_snapshot.detectors.common import answer, check_name, uncovered, unsound
 from ray_snapshot.detectors.holdings import (
     CONSTRUCTOR,
     StatePath,
@@ -28,6 +28,7 @@ from ray_snapshot.detectors.json_path import MISSING
 from ray_snapshot.detectors.ledger import amount_of, plain, say
 from ray_snapshot.errors import SettingError
 from ray_snapshot.limits import LIMITS
+from ray_snapshot.names import listed
 from ray_snapshot.snapshot import Snapshot
 from ray_snapshot.verdicts import Verdict
 
