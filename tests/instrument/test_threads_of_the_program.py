@@ -14,7 +14,7 @@ from lone_process import BOUND_S, lone_process
 from until import until
 
 from ray_snapshot.instrument.process import handed, program_threads, waiting
-from ray_snapshot.instrument.process.answer_uses import Asking, Use
+from ray_snapshot.instrument.process.answer_uses import Asking, Place, Use
 from ray_snapshot.instrument.process.process import Process
 from ray_snapshot.instrument.process.reports import ProcessReport
 from ray_snapshot.names import DRIVER
@@ -187,7 +187,7 @@ def test_a_thread_that_asks_again_and_again_does_so_for_the_program_that_waits_f
     program: Program, make: Any, wake: Any, wait: Any, others: tuple[str, ...]
 ) -> None:
     awaited, chain, polls, now = make(), ((_joined.__code__, 0),), program.process.polls, time.time()
-    polls.places[chain, "ray.get_actor"] = Asking("app.py:7", Use.OPEN)
+    polls.places[Place(chain, "ray.get_actor")] = Asking("app.py:7", Use.OPEN)
 
     def asks() -> None:
         for seconds in range(-20, 40):  # it goes on, whenever it is recorded
