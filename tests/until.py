@@ -6,8 +6,6 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PAUSE_S = 0.05
-
 
 def until(
     ask: Callable[[], T],
@@ -19,7 +17,6 @@ def until(
     """The first answer that is `good`; asked again after one that is not, and after an error of `again`.
 
     Between two questions it waits as long as the last one took: a question takes time from the program that it is about.
-
     Raises `AssertionError` with the last answer, or the last such error, past `seconds`.
     """
     deadline = time.monotonic() + seconds
@@ -31,6 +28,5 @@ def until(
             said = f"the last answer was {last!r}"
         except again as error:
             said = f"the last error was {error!r}"
-        now = time.monotonic()
-        assert now < deadline, f"not within {seconds:g} s; {said}"
-        time.sleep(max(PAUSE_S, now - begun))
+        assert (now := time.monotonic()) < deadline, f"not within {seconds:g} s; {said}"
+        time.sleep(max(0.05, now - begun))
