@@ -472,7 +472,7 @@ def test_a_long_wait_that_anything_else_may_end_is_told_with_what_that_may_be(
 
 def test_a_wait_for_a_pipe_is_told_with_a_child_that_has_ended(actor: Actor) -> None:
     actor.run(OUTSIDE["os.read"][0], "os.read")
-    with subprocess.Popen(["true"]) as child:
+    with started(["true"], env={}) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         actor.process.recording.meter.ended = ended_children([child.pid])
     actor.recorded(0.0)
