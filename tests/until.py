@@ -28,5 +28,6 @@ def until(
             said = f"the last answer was {last!r}"
         except again as error:
             said = f"the last error was {error!r}"
-        assert (now := time.monotonic()) < deadline, f"not within {seconds:g} s; {said}"
-        time.sleep(max(0.05, now - begun))
+        took = time.monotonic() - begun
+        assert begun + took < deadline, f"not within {seconds:g} s; {said}"
+        time.sleep(max(0.05, took))
