@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ray_snapshot.detectors.common import at_most
 from ray_snapshot.evidence import names_in
 from ray_snapshot.names import name_ranges, noun_of, word_for
 from ray_snapshot.reports.rows import rows_by
@@ -111,12 +112,11 @@ def _shown(rows: list[dict[str, Any]], line: Callable[[Mapping[str, Any]], str],
     for row in rows:
         alike.setdefault(line(row), []).append(row[who] or "")
     lines = []
-    for text, those in list(alike.items())[:MOST_CALLS]:
+    for text, those in alike.items():
         count = f" ({len(those):,} calls)" if len(those) > 1 else ""
         callers = name_ranges(dict.fromkeys(filter(None, those)))
         lines.append(plain(text + count + (f"{by} {callers}" if callers else "")))
-    more = len(alike) - MOST_CALLS
-    return [*lines, f"... and {more:,} more"] if more > 0 else lines
+    return at_most(lines, MOST_CALLS)
 
 
 def _call(row: Mapping[str, Any]) -> str:

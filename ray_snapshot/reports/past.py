@@ -9,7 +9,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ray_snapshot.detectors.common import is_any_of, lasted, plural
+from ray_snapshot.detectors.common import at_most, is_any_of, lasted, plural
 from ray_snapshot.history import History
 from ray_snapshot.names import NOT_RECORDED, listed, name_ranges
 from ray_snapshot.reports.course import answers_of, course_of, pictures
@@ -134,13 +134,12 @@ def _steps(snapshot: Snapshot, names: Sequence[str]) -> list[str]:
     for (since, name), on in found.items():
         alike.setdefault((name.rstrip("0123456789"), listed(on)), {})[name] = since
     lines = []
-    for (_, what), moments in list(alike.items())[:MOST_STEPS]:
+    for (_, what), moments in alike.items():
         first, *_, last = [f"{max(0.0, (snapshot.started_at - at).total_seconds()):.1f}" for at in moments.values()] * 2
         ago = first if first == last else f"{first} to {last}"
         verb = "begins" if len(moments) == 1 else "begin"
         lines.append(plain(f"{ago} s before the snapshot: {name_ranges(moments)} {verb} to wait for {what}"))
-    more = len(alike) - MOST_STEPS
-    return [*lines, f"... and {more:,} more"] if more > 0 else lines
+    return at_most(lines, MOST_STEPS)
 
 
 def _changes(earlier_id: str, snapshot: Snapshot) -> str:
