@@ -21,6 +21,9 @@ from stored import Store, environment
 os.environ.setdefault("RAY_USE_UVLOOP", "0")
 """uvloop is here for the tests that ask for it; most users have none, so Ray uses it where a test or `make` says so."""
 
+os.environ.setdefault("RAY_LOG_MONITOR_MANY_FILES_THRESHOLD", "0")
+"""The tests' Ray looks for new files of its workers twice a second, not ten times."""
+
 hear_signals()
 
 hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -278,25 +279,25 @@ def test_a_huge_blob_is_cut_alone_and_never_becomes_text(peak_bytes: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    "value",
+    "make",
     [
-        "é" * 50_000_000,
-        "\x00" * 5_000_000,
-        {"k" * 9_000_000: 1},
-        np.zeros(20_000_000),
-        np.array(["x" * 100] * 200_000),
-        array.array("d", bytes(80_000_000)),
-        1 << 100_000_000,
-        list(range(5_000_000)),
-        [float(number) / 3 for number in range(1_000_000)],
-        {number: str(number) for number in range(1_000_000)},
-        set(map(str, range(1_500_000))),
-        ["x" * 1_000] * 20_000,
+        lambda: "é" * 50_000_000,
+        lambda: "\x00" * 5_000_000,
+        lambda: {"k" * 9_000_000: 1},
+        lambda: np.zeros(20_000_000),
+        lambda: np.array(["x" * 100] * 200_000),
+        lambda: array.array("d", bytes(80_000_000)),
+        lambda: 1 << 100_000_000,
+        lambda: list(range(5_000_000)),
+        lambda: [float(number) / 3 for number in range(1_000_000)],
+        lambda: {number: str(number) for number in range(1_000_000)},
+        lambda: set(map(str, range(1_500_000))),
+        lambda: ["x" * 1_000] * 20_000,
     ],
     ids=["text", "controls", "key", "zeros", "strings", "array", "int", "ints", "floats", "dict", "set", "list"],
 )
-def test_whatever_is_too_long_becomes_a_bounded_head_and_says_so(value: Any) -> None:
-    found = to_json(value)
+def test_whatever_is_too_long_becomes_a_bounded_head_and_says_so(make: Callable[[], Any]) -> None:
+    found = to_json(make())
     strict(found.text)
     assert found.truncated
     assert len(found.text.encode()) <= MOST_BYTES
