@@ -180,6 +180,7 @@ def diagnosed(terminal: Terminal) -> dict[str, dict[str, str]]:
     return {row["found"].split()[0].rstrip(":") if row["check"] == "cluster" else row["check"]: row for row in rows}
 
 
+@pytest.mark.nightly
 def test_what_the_callers_environment_says_of_jobs_and_hooks_is_nothing_to_a_look(
     both: tuple[Watched, Watched], terminal: Terminal
 ) -> None:
@@ -192,37 +193,22 @@ def test_what_the_callers_environment_says_of_jobs_and_hooks_is_nothing_to_a_loo
 
 
 @pytest.mark.skipif(minor(ray.__version__) < (2, 52), reason="clusters of this Ray ask for no token")
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     ("system", "more", "words"),
     [
         ("guarded", {}, "asks for a token, and there is none in ~/.ray/auth_token: set RAY_AUTH_TOKEN"),
-        ("guarded", {"RAY_AUTH_TOKEN": "wrong"}, "refuses the token of RAY_AUTH_TOKEN: set RAY_AUTH_TOKEN to the token"),
-        pytest.param(
+        ("guarded", {"RAY_AUTH_MODE": "disabled"}, "asks for a token, and RAY_AUTH_MODE=disabled is set: unset it"),
+        ("guarded", {"RAY_AUTH_MODE": "token"}, "RAY_AUTH_MODE=token is set and there is no token: set RAY_AUTH_TOKEN"),
+        ("guarded", {"RAY_AUTH_TOKEN_PATH": "/none"}, "RAY_AUTH_TOKEN_PATH is set but file cannot be opened"),
+        ("nothing", {"RAY_AUTH_TOKEN": TOKEN}, "no system 'nothing' is running on this cluster; running: guarded"),
+        (
             "guarded",
-            {"RAY_AUTH_MODE": "disabled"},
-            "asks for a token, and RAY_AUTH_MODE=disabled is set: unset it",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            "guarded",
-            {"RAY_AUTH_MODE": "token"},
-            "RAY_AUTH_MODE=token is set and there is no token: set RAY_AUTH_TOKEN",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            "guarded",
-            {"RAY_AUTH_TOKEN_PATH": "/none"},
-            "RAY_AUTH_TOKEN_PATH is set but file cannot be opened",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            "nothing",
-            {"RAY_AUTH_TOKEN": TOKEN},
-            "no system 'nothing' is running on this cluster; running: guarded",
-            marks=pytest.mark.nightly,
+            {"RAY_AUTH_TOKEN": "wrong"},
+            "refuses the token of RAY_AUTH_TOKEN: set RAY_AUTH_TOKEN to the token",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_is_missing_is_said_in_one_line(
     system: str, more: dict[str, str], words: str, both: tuple[Watched, Watched], stranger: Terminal
 ) -> None:
@@ -233,6 +219,7 @@ def test_what_is_missing_is_said_in_one_line(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.nightly
 def test_the_token_may_come_from_the_environment_and_no_file_is_written(
     both: tuple[Watched, Watched], stranger: Terminal
 ) -> None:

@@ -77,6 +77,7 @@ def get_or_refused(address: str) -> str:
     return "answered"
 
 
+@pytest.mark.nightly
 def test_a_token_can_be_set_and_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     path = incident(tmp_path / "h")
     with serving(path, home=tmp_path, RAY_SNAPSHOT_TOKEN="a-token-of-my-own") as (_, address):

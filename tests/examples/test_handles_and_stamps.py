@@ -262,6 +262,7 @@ class Parent(rs.SnapshotMixin):
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.nightly
 def test_what_the_program_has_made_is_its_own_and_a_child_that_nobody_keeps_is_garbage() -> None:
     with rs.System("family", detectors=[]) as system:
         parent, *_ = system.spawn_many(Parent, count=3)

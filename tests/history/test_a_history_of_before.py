@@ -170,7 +170,7 @@ NEEDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.spark
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize("job", JOBS)
 def test_every_job_reads_it(spark: Any, its_modules: None, job: str) -> None:
     answer = import_module(f"ray_snapshot.spark_jobs.{job}").run(spark, History(BEFORE), **NEEDS.get(job, {}))

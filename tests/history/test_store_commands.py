@@ -62,7 +62,7 @@ READING = [
 ]
 
 
-@pytest.mark.by_day(5)
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("line", READING, ids=lambda line: line[0])
 def test_commands_say_of_a_store_what_they_say_of_a_folder(
     pristine: str, bucket: str, local: str, run: Any, tmp_path: Path, line: list[str]

@@ -30,7 +30,7 @@ def test_every_command_that_takes_a_history_is_tried() -> None:
 
 
 @pytest.mark.parametrize("name", sorted({*READING} - {"run", "restore", "analyze"}))
-@pytest.mark.by_day(8)
+@pytest.mark.by_day(4)
 def test_no_command_executes_what_a_history_names(
     name: str, sentinel: Sentinel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -48,7 +48,7 @@ def test_no_page_executes_what_a_history_names(sentinel: Sentinel, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["run", "restore", "witness", "show"])
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(1)
 def test_no_command_executes_it_in_a_process_of_its_own(name: str, sentinel: Sentinel, tmp_path: Path) -> None:
     crafted(tmp_path / "h", sentinel)
     for line in lines(name, tmp_path / "h"):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from app_runner import Runner
 
-pytestmark = [pytest.mark.ray, pytest.mark.contract]
+pytestmark = [pytest.mark.ray, pytest.mark.contract, pytest.mark.nightly]
 
 SILENT = """
 import logging.config
@@ -29,7 +29,7 @@ ray.get(Account.remote().again.remote())
 DIAGNOSTIC = "ray-snapshot: this app is watched already, as 'app', with the settings of that"
 
 
-@pytest.mark.parametrize(("configured", "count"), [pytest.param("", 1, marks=pytest.mark.nightly), (SILENT, 0)])
+@pytest.mark.parametrize(("configured", "count"), [("", 1), (SILENT, 0)])
 def test_an_alarm_and_the_reason_of_the_end_are_told_whatever_is_logged(
     runner: Runner, tmp_path: Path, configured: str, count: int
 ) -> None:
@@ -42,7 +42,6 @@ def test_an_alarm_and_the_reason_of_the_end_are_told_whatever_is_logged(
     assert "ray-snapshot: the deadlock stands: the program ends, with exit code 3" in done.errors
 
 
-@pytest.mark.nightly
 def test_why_nothing_is_watched_is_told_whatever_is_logged(runner: Runner, tmp_path: Path) -> None:
     log, program = tmp_path / "history/snapshots/_delta_log", tmp_path / "app.py"
     log.mkdir(parents=True)

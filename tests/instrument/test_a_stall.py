@@ -20,6 +20,7 @@ from ray_snapshot.instrument.process.usage import Meter
 
 @pytest.mark.ray
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_a_stall_is_told_with_who_stands_where(runner: Runner) -> None:
     app = runner.start_watched("stall", "--every", "0.5", "--stalled", "6", "stall.py")
     assert app.stderr is not None

@@ -37,6 +37,7 @@ def asked(runner: Runner) -> list[dict[str, dict[str, Any]]]:
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_what_a_program_can_see_of_us_is_what_the_page_lists(asked: list[dict[str, dict[str, Any]]]) -> None:
     plain, watched = (found["seen"] for found in asked)
     assert {name for name in plain if plain[name] != watched[name]} == SEEN
@@ -44,6 +45,7 @@ def test_what_a_program_can_see_of_us_is_what_the_page_lists(asked: list[dict[st
     assert [name for name in SEEN if f"**{name}**" not in page.replace("`", "")] == []
 
 
+@pytest.mark.nightly
 def test_what_asks_a_method_or_a_task_about_itself_gets_the_answers_of_the_apps_own(
     asked: list[dict[str, dict[str, Any]]],
 ) -> None:

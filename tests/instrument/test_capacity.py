@@ -51,7 +51,7 @@ def _as_needs(held: Any) -> dict[str, float]:
     return {name: amount for name, amount in held.amounts.items() if not name.startswith("bundle")}
 
 
-@pytest.mark.by_day(3)
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize("name", OPTIONS)
 def test_tasks_and_actors_have_what_their_options_demand(name: str) -> None:
     options = OPTIONS[name]

@@ -75,7 +75,7 @@ def healthy(
         yield history
 
 
-@pytest.mark.by_day(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", HANGING)
 def test_a_loop_that_asks_for_ever_is_named_and_is_never_no_deadlock(runner: Runner, name: str) -> None:
     with runner.watching(f"asks-{name}", "polls.py", name):
@@ -103,7 +103,7 @@ def test_a_suspicion_ends_the_program_if_that_is_wanted(runner: Runner) -> None:
     assert "unless Buffer.sample depends on something outside, or on how often it is asked (asked)" in done.errors
 
 
-@pytest.mark.by_day(2)
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize("name", HEALTHY)
 def test_what_goes_on_by_itself_or_next_to_others_that_work_is_no_deadlock(
     healthy: Callable[[str], Path], name: str

@@ -72,15 +72,15 @@ def healthy(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def _hanging(runner: Runner, folder: Path) -> Done:
     history, given_up = folder / "hanging", folder / "given up"
-    program = (*_kept(history), "outside.py", "hanging", str(given_up))
+    program = (*_kept(history, every="3"), "outside.py", "hanging", str(given_up))
     with runner.watching("outside-hanging", *program) as app:
         until(lambda: _told(history), good=_is_all, seconds=BOUND_S, again=(rs.RaySnapshotError,))
         given_up.touch()
         return runner.finish(app)
 
 
-def _kept(history: Path) -> tuple[str, ...]:
-    return "--every", "1", "--history", str(history)
+def _kept(history: Path, every: str = "1") -> tuple[str, ...]:
+    return "--every", every, "--history", str(history)
 
 
 def test_what_only_its_own_process_could_end_is_a_deadlock_and_what_else_may_end_is_told_with_its_place(

@@ -14,7 +14,7 @@ import ray_snapshot as rs
 from ray_snapshot import Snapshot, detectors
 from ray_snapshot.limits import LIMITS
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.nightly]
 
 
 class Till(rs.SnapshotMixin):
@@ -42,7 +42,6 @@ def test_a_program_that_holds_the_interpreter_longer_than_a_snapshot_may_take_ab
     assert {row["status"] for row in rs.History(tmp_path / "h").snapshots()} == {"complete"}
 
 
-@pytest.mark.nightly
 def test_sends_of_another_thread_are_in_every_cut_or_behind_it(ray_cluster: None) -> None:
     with rs.System("now-and-then") as system:
         tills = system.spawn_many(Till, count=4, per_host=2)
@@ -71,7 +70,6 @@ def test_sends_of_another_thread_are_in_every_cut_or_behind_it(ray_cluster: None
 
 
 @pytest.mark.contract
-@pytest.mark.nightly
 def test_a_thread_that_ends_is_not_seen_acting_for_ever(ray_cluster: None) -> None:
     with rs.System("ended-thread", detectors=[detectors.Termination()]) as system:
         till = system.spawn(Till)
@@ -97,7 +95,6 @@ def test_a_thread_that_ends_is_not_seen_acting_for_ever(ray_cluster: None) -> No
         looking.join()
 
 
-@pytest.mark.nightly
 def test_a_held_snapshot_is_read_as_of_its_moment_when_its_host_has_died_and_its_system_has_closed(
     ray_cluster: None,
 ) -> None:

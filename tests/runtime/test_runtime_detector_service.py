@@ -167,6 +167,7 @@ class AtGate:
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_snapshots_are_taken_while_verdicts_are_computed_and_wait_for_says_so(tmp_path: Path) -> None:
     gate, warm = Gate(tmp_path), Gate(tmp_path, "warm")
     with rs.System("slow", most_open=1, detectors=[AtGate(gate.path, warm.path)]) as system:

@@ -122,6 +122,7 @@ def narrow(ray_cluster: None) -> Iterator[rs.System]:
         yield system.start()
 
 
+@pytest.mark.nightly
 def test_a_sender_at_a_full_mailbox_is_blocked_and_goes_on_when_it_is_emptied(narrow: rs.System, tmp_path: Any) -> None:
     gate = Gate(tmp_path)
     sink, source = narrow.machine("sink"), narrow.machine("source")
@@ -143,6 +144,7 @@ def test_a_sender_at_a_full_mailbox_is_blocked_and_goes_on_when_it_is_emptied(na
     assert ray.get(sink.read.remote()) == ["first", *range(8), "then"]
 
 
+@pytest.mark.nightly
 def test_the_driver_waits_at_a_full_mailbox_and_is_blocked_meanwhile(narrow: rs.System, tmp_path: Any) -> None:
     gate = Gate(tmp_path)
     sink = narrow.machine("near-sink")

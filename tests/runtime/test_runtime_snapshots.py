@@ -130,6 +130,7 @@ def test_snapshots_asked_for_at_once_by_threads_machines_and_the_clock_are_all_c
 
 
 @pytest.mark.contract
+@pytest.mark.nightly
 def test_machines_that_machines_create_meanwhile_belong_to_every_snapshot(circle: tuple[rs.System, list[Any]]) -> None:
     """Design, trap 3: their creation is a message, their tokens are never missing."""
     system, handles = circle

@@ -139,7 +139,7 @@ def test_every_job_is_asked() -> None:
     assert {answer.__name__ for answer in ASKED} == {*JOBS}
 
 
-@pytest.mark.by_day(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("answer", ASKED, ids=lambda answer: answer.__name__)
 def test_a_job_says_of_each_run_what_plain_python_does(
     answer: Callable[[Plain], Answer], spark: Any, three_runs: History, rows_of_three_runs: Plain

@@ -60,6 +60,7 @@ def test_the_ledgers_of_the_job_are_those_of_the_quick_question(spark: Any, plan
 # ---- since -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_what_is_said_of_detectors_is_what_the_job_says_where_it_agrees_with_what_was_said_live(
     spark: Any, tmp_path: Path
 ) -> None:

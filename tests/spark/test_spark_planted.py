@@ -91,6 +91,7 @@ def test_progress_tells_when_nothing_moved_any_more(run: Any, told: dict[str, An
     assert of(frames["phases"].where("system = 'planted'"), "phase") == {"busy", "computing"}
 
 
+@pytest.mark.nightly
 def test_cost_names_the_host_that_was_late_and_the_machine_that_was_given_up_on(run: Any, told: dict[str, Any]) -> None:
     frames = run("cost")
     slow = told["slow"]
@@ -151,6 +152,7 @@ def test_conservation_names_the_machine_that_lost_something(run: Any, told: dict
     assert all(row["before"] != row["after"] for row in channels.values())
 
 
+@pytest.mark.nightly
 def test_detections_disagrees_with_the_lie_and_dates_the_deadlock(run: Any, told: dict[str, Any]) -> None:
     frames = run("detections")
     found = rows(frames["detectors"], "system", "detector")

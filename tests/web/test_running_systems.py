@@ -76,6 +76,7 @@ def test_a_system_without_a_history_is_seen_in_counts(seen: Viewer) -> None:
     until(lambda: running(seen, "counter"), good=lambda one: one is None, seconds=SLOW_S)
 
 
+@pytest.mark.nightly
 def test_while_a_snapshot_is_taken_it_is_seen_how_many_have_reported(seen: Viewer, tmp_path: Path) -> None:
     with rs.System("held", detectors=[], snapshot_timeout=SLOW_S) as system:
         gate = Gate(tmp_path)
