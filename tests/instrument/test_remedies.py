@@ -96,7 +96,7 @@ def test_without_it_the_program_hangs_and_the_report_advises_that(runner: Runner
     done = runner.command("run", "--every", "0.5", "--exit-on", "deadlock", "remedies.py", name)
     assert done.exit_code == 3, done.errors
     for text in ADVICE[name]:
-        assert text in " ".join(done.errors.split())
+        assert text in " ".join(done.errors.split()), done.errors
 
 
 @pytest.mark.parametrize("name", _each(UNDECIDED))
