@@ -8,21 +8,20 @@ from __future__ import annotations
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from importlib.machinery import ModuleSpec
 from typing import Any
+
+import pyarrow as pa
 
 
 def warm_up() -> None:
     """Make this process's first Arrow array."""
-    import pyarrow as pa
-
     if "pandas" not in sys.modules and _LATER not in sys.meta_path:
         _LATER.refused = threading.get_ident()
         sys.meta_path.insert(0, _LATER)
-    try:
-        pa.array([0])
-    finally:
-        _LATER.refused = None
+    pa.array([0])
+    _LATER.refused = None
 
 
 class _Later:
@@ -36,23 +35,16 @@ class _Later:
         if threading.get_ident() == self.refused:
             raise ModuleNotFoundError("No module named 'pandas'", name=name)
         others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
-        found = next((spec for spec in others if spec is not None), None)
+        found = next(filter(None, others), None)
         if found is not None and found.loader is not None:
-            found.loader.exec_module = _then_told(found.loader.exec_module)  # type: ignore[method-assign]
+            found.loader.exec_module = partial(self._load, found.loader.exec_module)  # type: ignore[method-assign]
         return found
+
+    def _load(self, load: Any, module: Any) -> None:
+        load(module)
+        with suppress(ValueError, ImportError):  # it was told before; or this pandas is too old for it
+            sys.meta_path.remove(self)
+            pa.array([0]).to_pandas()
 
 
 _LATER = _Later()
-
-
-def _then_told(load: Any) -> Any:
-    def load_and_tell(module: Any) -> None:
-        import pyarrow as pa
-
-        load(module)
-        if _LATER in sys.meta_path:
-            sys.meta_path.remove(_LATER)
-        with suppress(ImportError):  # of a pandas that is too old for pyarrow
-            pa.array([0]).to_pandas()
-
-    return load_and_tell

@@ -23,7 +23,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from ray_snapshot import durable
 from ray_snapshot.errors import OutputChangedError
 
 STAGED, REJECTED, PUBLISHED = "_staged", "_rejected", "_published"
@@ -154,9 +153,9 @@ class Place:
         path = self.path_of(part, STAGED)
         begun = path.with_name(f".{path.name}")
         pq.write_table(rows, begun, compression="zstd")
-        durable.sync(begun)
+        _sync(begun)
         os.replace(begun, path)
-        durable.sync(path.parent)
+        _sync(path.parent)
 
     def move(self, part: Part, source: str, target: str) -> None:
         """Move a part from one place to another, on the disk; if it is in the other place already, it stays there."""
@@ -165,8 +164,8 @@ class Place:
         except FileNotFoundError:
             if not self.path_of(part, target).exists():
                 raise self.lost(part) from None
-        durable.sync(self.path / source)
-        durable.sync(self.path / target)
+        _sync(self.path / source)
+        _sync(self.path / target)
 
     def reject(self, ledger: Ledger, *places: str) -> list[Part]:
         """Move this sink's parts of other pasts from these places to `REJECTED`; delete what was half staged."""
@@ -199,7 +198,7 @@ class Place:
             file.flush()
             os.fsync(file.fileno())
         os.replace(begun, path)
-        durable.sync(path.parent)
+        _sync(path.parent)
 
     def marked(self, ledger: Ledger) -> Ledger:
         """What has been marked of this sink: it holds what a reader may have seen."""
@@ -219,3 +218,12 @@ class Place:
             " or belongs to a past that was given up and is over; restore a later snapshot",
             path=str(self.path),
         )
+
+
+def _sync(path: Path) -> None:
+    """Return when a file's content, or a folder's list of names, would outlast a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
