@@ -34,10 +34,10 @@ class _Later:
             return None
         if threading.get_ident() == self.refused:
             raise ModuleNotFoundError("No module named 'pandas'", name=name)
-        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
-        found = next(filter(None, others), None)
-        if found is not None and found.loader is not None:
-            found.loader.exec_module = partial(self._load, found.loader.exec_module)  # type: ignore[method-assign]
+        others = (one for one in sys.meta_path if one is not self and hasattr(one, "find_spec"))
+        found = next(filter(None, (one.find_spec(name, path, target) for one in others)), None)
+        with suppress(AttributeError, TypeError):  # not there, or a loader that cannot be changed
+            found.loader.exec_module = partial(self._load, found.loader.exec_module)  # type: ignore
         return found
 
     def _load(self, load: Any, module: Any) -> None:
