@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 
 from ray_snapshot.addresses import StorePath
 from ray_snapshot.errors import HistoryFormatError, HistoryNotFoundError, HistoryWriteError
-from ray_snapshot.first_array import warm_up
 from ray_snapshot.history import checkpoints, compaction, leases, owners, places, retention, tables, upkeep
 from ray_snapshot.history.records import Records, Row, parsed
 from ray_snapshot.history.stored_rows import StoredRows
@@ -52,7 +51,6 @@ class History:
     """
 
     def __init__(self, path: str | os.PathLike[str] | StorePath) -> None:
-        warm_up()
         self.path = tables.history_path(path, HistoryNotFoundError)
         if error := tables.missing_history(self.path):
             raise error

@@ -22,7 +22,7 @@ import duckdb
 import pyarrow as pa
 
 from ray_snapshot.errors import HistoryFormatError, QueryError, RaySnapshotError
-from ray_snapshot.first_array import warm_up
+from ray_snapshot.first_array import warm_up_without_pandas
 from ray_snapshot.history import History, listed, tables
 from ray_snapshot.questions.query import IS_CUT, REFUSED
 from ray_snapshot.schema import TABLES
@@ -56,7 +56,7 @@ _KIND = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
 
 def main() -> int:
     """Answer what stands on standard input."""
-    warm_up()
+    warm_up_without_pandas()
     request = json.load(sys.stdin)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer

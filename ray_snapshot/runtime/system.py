@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import shlex
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -105,7 +106,7 @@ class System(Session):
             raise SettingError("System(trace=True, checkpoint=True): a trace has one past only; leave one of them out")
         self._trace = main_module() if given.trace else None
         self._started_ray = connect(address)  # which begins the watch of a program that is to be watched
-        warm_up()
+        threading.Thread(target=warm_up, name="ray-snapshot-warm-up", daemon=True).start()
         self._watch: Any = None
         """The watch that this system has joined."""
         try:

@@ -306,7 +306,7 @@ def test_a_writer_that_slept_while_others_cleaned_up_commits_no_snapshot(
 
 
 @pytest.mark.parametrize("table", ["snapshots", "machines"])
-@pytest.mark.nightly
+@pytest.mark.by_day(1)
 def test_a_writer_whose_file_came_late_commits_it_no_more(
     history: StorePath, written: StorePath, never: None, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
@@ -370,7 +370,6 @@ def test_who_ends_a_writer_comes_before_its_commit_or_behind_it(history: StorePa
         *(pytest.param(name, marks=pytest.mark.nightly) for name in ("machines", "channels", "classes", "verdicts")),
     ],
 )
-@pytest.mark.nightly
 def test_a_commit_whose_answer_was_lost_is_not_made_twice(history: StorePath, slept: HistoryWriter, table: str) -> None:
     commit = slept._commit
 

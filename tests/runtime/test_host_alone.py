@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from limited import limit
-from lone_host import lone_host
+from lone_host import HOST, LoneHost, lone_host
 from until import until
 
 import ray_snapshot as rs
@@ -116,6 +116,20 @@ def test_sources_of_a_port_are_kept_once_each_in_the_order_of_their_declaration(
         host.body("a")
         host.obey(*(DeclarePort("a", "add", source, None) for source in ("c", "b", "c")), Request(1))
         assert host.report(1).inputs["a"].sources == {"add": ("c", "b")}
+
+
+def test_no_machine_counts_as_there_before_its_host_can_report() -> None:
+    is_warm = threading.Event()
+    host = LoneHost()
+    host.post.actions.construct_count = 3
+    host.post.warming = threading.Thread(target=is_warm.wait)
+    host.post.warming.start()
+    assert host.post.constructed() == 0
+    is_warm.set()
+    host.post.warming.join()
+    assert host.post.constructed() == 3
+    assert host.post.member.host == HOST
+    host.loop.close()
 
 
 def due(core: HostCore, count: int) -> str | None:

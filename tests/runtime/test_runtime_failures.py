@@ -186,7 +186,7 @@ def never(_: rs.Snapshot) -> bool:
 
 
 @pytest.mark.contract
-@pytest.mark.nightly
+@pytest.mark.by_day(1)
 @pytest.mark.parametrize("who", ["service", "analyst"])
 def test_a_service_that_dies_is_an_error_and_no_hang(who: str) -> None:
     with rs.System("headless") as system:

@@ -278,9 +278,9 @@ class Analyst:
     def _open(self, detectors: bytes, redacted: tuple[str, ...], keeper: Keeper | None) -> None:
         """Load what is needed, which takes its time, and begin to work."""
         redaction.redact(*redacted)
-        from ray_snapshot.first_array import warm_up
+        from ray_snapshot.first_array import warm_up_without_pandas
 
-        warm_up()
+        warm_up_without_pandas()
         loaded = _loaded(detectors)
         if self.history is not None:
             from ray_snapshot.history import BackgroundWriter, HistoryWriter

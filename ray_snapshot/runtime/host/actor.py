@@ -20,7 +20,6 @@ import ray
 
 from ray_snapshot import redaction
 from ray_snapshot.errors import RolledBackError
-from ray_snapshot.first_array import warm_up
 from ray_snapshot.limits import LIMITS
 from ray_snapshot.protocol.commands import (
     Abort,
@@ -70,7 +69,6 @@ class Host:
     """The Ray actor; asynchronous, so that any number of replies and controls can be awaited at once."""
 
     def __init__(self, config: HostConfig, service: Any) -> None:
-        warm_up()
         waits.install()
         waits.in_threads()
         extend_import_path(config.import_path)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ray_snapshot.errors import NotAMachineError, RaySnapshotError, RolledBackError
+from ray_snapshot.first_array import warm_up
 from ray_snapshot.names import check_machine_name
 from ray_snapshot.protocol.choosing import BARRIERS, core_for
 from ray_snapshot.protocol.copying import Asked, Group
@@ -98,6 +100,7 @@ class HostPost(Post):
             copier.unchanged, self._enter, self.stop_machine,
         )  # fmt: skip
         self.waiting = Waiting(member, core, stage, floor, self.carrier, self.recorder, tracer, self.runner.new_thread)
+        self.warming = threading.Thread(target=warm_up, name="ray-snapshot-warm-up", daemon=True)
         self.abroad: Abroad | None = None
         self.timers: list[Timer] = []
         """Restored timers, to be set when the host starts."""
@@ -139,6 +142,7 @@ class HostPost(Post):
         if self.abroad is not None:
             self.abroad.call_again()
         self.runner.new_thread()
+        self.warming.start()
 
     def arm(self) -> None:
         """Set the restored timers, look for names that restored messages go to, and send what was in flight."""
@@ -150,7 +154,12 @@ class HostPost(Post):
             self.floor.wake()
 
     def constructed(self) -> int:
-        """How many machines have been constructed here, those included that wait in their constructor."""
+        """How many machines have been constructed here, those included that wait in their constructor.
+
+        No machine counts before this process can report at once: the first snapshot would wait for that.
+        """
+        if self.warming.is_alive():
+            return 0
         with self.member.lock:
             return self.actions.construct_count + self.stage.constructing()
 
